@@ -1,0 +1,26 @@
+"""Fixtures for all tests: worlds of real processes, and torch where it is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from worlds import Worlds
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[Worlds]:
+    """`world(n)` is a `World` of n ranks, the same one throughout the session."""
+    worlds = Worlds()
+    yield worlds
+    worlds.close()
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """The module, for tests that hand tensors to hocket; without it they are skipped."""
+    return pytest.importorskip("torch")

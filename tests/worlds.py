@@ -1,0 +1,215 @@
+"""Worlds: real processes with a group between them, kept alive from one test to the next.
+
+    world(4).run(f, x)            f(group, x) on each of 4 ranks -> [result of rank 0, ..., result of rank 3]
+    world(4).run(f, fresh=True)   the same in a new group, which f may break: the next run gets another one
+    world(4).outcomes(f)          as run, but errors are returned in the place of results and not raised
+
+`f` is a function at the top of a test module. The processes are forked from a server that has imported everything
+once, so a new one costs milliseconds. Each run has a deadline, after which the processes print where they are and are
+killed; a world whose process died is built anew for the next run. When pytest ends, in whatever way, the server ends
+and the kernel kills the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+SIZES = (1, 2, 3, 4, 5, 8)
+TIMEOUT = 60.0  # of the groups: beyond every deadline that a test of speedy detection would accept
+DEADLINE = 120.0  # of one run
+
+_jobs = itertools.count()
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hypothesis", "hocket", "hocket.algorithms"])
+
+
+class Died(Exception):
+    """The process of a rank ended while it should have run."""
+
+
+class Remote(Exception):
+    """The traceback of an error as it was in the rank's process."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class World:
+    """`size` processes and the group between them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.processes: list[Any] = []
+        self.pipes: list[Connection] = []
+        self.group = ""  # its name; a new name makes the processes connect anew
+
+    def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        """Results by rank. Raises the error that came first; the options are those of `outcomes`."""
+        outcomes = self.outcomes(function, *args, **options)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if errors:
+            raise min(errors, key=lambda error: error.__dict__["arrival"])
+        return outcomes
+
+    def outcomes(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        fresh: bool = False,
+        timeout: float = TIMEOUT,
+        deadline: float = DEADLINE,
+    ) -> list[Any]:
+        """Result, error or `Died` by rank. `timeout` is the new group's, where one is made."""
+        self.start(function, *args, fresh=fresh, timeout=timeout)
+        outcomes = self.finish(deadline)
+        if fresh or any(isinstance(outcome, BaseException) for outcome in outcomes):
+            self.group = ""
+        return outcomes
+
+    def start(self, function: Callable[..., Any], *args: Any, fresh: bool = False, timeout: float = TIMEOUT) -> None:
+        """Begin; `finish` must follow."""
+        if not all(process.is_alive() for process in self.processes) or not self.processes:
+            self.close()
+            self._open()
+        if fresh or not self.group:
+            self.group = f"{os.getpid()}.{next(_jobs)}"
+        command = pickle.dumps((self.group, timeout, function, args))
+        for pipe in self.pipes:
+            pipe.send_bytes(command)
+
+    def finish(self, deadline: float = DEADLINE) -> list[Any]:
+        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds."""
+        outcomes: dict[int, Any] = {}
+        end = time.monotonic() + deadline
+        while len(outcomes) < self.size:
+            waited = {self.pipes[rank]: rank for rank in range(self.size) if rank not in outcomes}
+            ready = wait(list(waited), max(0.0, end - time.monotonic()))
+            if not ready:
+                self._show_stacks(list(waited.values()))
+                self.close()
+                raise TimeoutError(f"ranks {sorted(waited.values())} of {self.size} did not end in {deadline} s")
+            for pipe in ready:
+                outcomes[waited[pipe]] = self._receive(waited[pipe], len(outcomes))  # type: ignore[index]
+        return [outcomes[rank] for rank in range(self.size)]
+
+    def _receive(self, rank: int, arrival: int) -> Any:
+        try:
+            good, value, text = pickle.loads(self.pipes[rank].recv_bytes())
+        except (EOFError, ConnectionResetError):
+            good, value, text = False, Died(f"the process of rank {rank} ended"), "(none)"
+        if not good:
+            value.__cause__ = Remote(text)
+            value.__dict__["arrival"] = arrival
+        return value
+
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to the process of a rank."""
+        os.kill(self.processes[rank].pid, number)
+
+    def close(self) -> None:
+        """Kill the processes, stopped ones too."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join(10)
+        for pipe in self.pipes:
+            pipe.close()
+        self.processes, self.pipes, self.group = [], [], ""
+
+    def _open(self) -> None:
+        for rank in range(self.size):
+            ours, theirs = _context.Pipe()
+            process = _context.Process(target=_serve, args=(rank, self.size, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def _show_stacks(self, ranks: list[int]) -> None:
+        for rank in ranks:
+            print(f"rank {rank} hangs here:", file=sys.stderr, flush=True)
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(rank, signal.SIGUSR1)
+            wait([self.pipes[rank]], 0.5)  # so that the stacks do not mix
+
+
+class Worlds:
+    """One world per size, made when first asked for."""
+
+    def __init__(self) -> None:
+        self._worlds: dict[int, World] = {}
+
+    def __call__(self, size: int) -> World:
+        if size not in self._worlds:
+            self._worlds[size] = World(size)
+        return self._worlds[size]
+
+    def close(self) -> None:
+        for world in self._worlds.values():
+            world.close()
+
+
+class _Rank:
+    """What the process of one rank holds between commands: its group."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+        os.environ.update({name: str(value) for name, value in place.items()})
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        self.name, self.group = "", None
+
+    def do(self, name: str, timeout: float, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if name != self.name:
+            self.leave()
+            os.environ["TORCHELASTIC_RUN_ID"] = name
+            import hocket
+
+            self.name, self.group = name, hocket.init(timeout=timeout)
+        return function(self.group, *args)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Close the group; with an error, so that the other ranks learn of it instead of waiting."""
+        group, self.name, self.group = self.group, "", None
+        if group is not None:
+            group.__exit__(type(error) if error else None, error, None)
+
+
+def _serve(rank: int, size: int, pipe: Connection) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the fork server, which ends with pytest
+    faulthandler.register(signal.SIGUSR1)
+    here = _Rank(rank, size)
+    while True:
+        try:
+            command = pipe.recv_bytes()
+        except EOFError:
+            return
+        try:
+            reply = pickle.dumps((True, here.do(*pickle.loads(command)), ""))
+        except BaseException as error:
+            text = traceback.format_exc()
+            with contextlib.suppress(Exception):
+                here.leave(error)
+            reply = _pickled(error, text)
+        pipe.send_bytes(reply)
+
+
+def _pickled(error: BaseException, text: str) -> bytes:
+    try:
+        reply = pickle.dumps((False, error, text))
+        pickle.loads(reply)
+    except Exception:
+        reply = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}"), text))
+    return reply
