@@ -1,0 +1,215 @@
+"""What the launcher told this process: the only reader of environment variables.
+
+```
+hocket run, spawn    HOCKET_ADDRESS HOCKET_SECRET, with RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
+torchrun             the same four, with MASTER_ADDR MASTER_PORT (and TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT)
+mpirun (Open MPI)    OMPI_COMM_WORLD_RANK ..SIZE ..LOCAL_RANK ..LOCAL_SIZE, with PMIX_NAMESPACE or the older job id
+mpirun (MPICH)       PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS, with the process that started the ranks
+srun                 SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID, with SLURM_JOB_ID SLURM_STEP_ID
+none of them         a world of one
+```
+
+The first line that matches is taken. A half-set or malformed variable is an error, never a guess.
+
+The ranks meet at an **address**, a name in the kernel's abstract socket namespace, and prove to belong to one job by a
+**secret**. hocket's own launcher draws both at random. Other launchers have none to give: there every rank derives the
+same two from what identifies the job, and the user id, which the kernel vouches for, keeps strangers out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import RendezvousError
+
+Environ = Mapping[str, str]
+
+HOCKET_RUN = "hocket run"
+TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """One process's place in the job. `address` is an abstract socket's name, as `ss` prints it: "@hocket-...".
+
+    `timeout` is in seconds. A world of one has no address.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    address: str = ""
+    secret: bytes = field(default=b"", repr=False)
+    launcher: str = "none"
+    timeout: float = TIMEOUT
+
+    @property
+    def hosts_store(self) -> bool:
+        """Whether this rank opens the meeting point itself: rank 0 does where the launcher is not hocket's own."""
+        return self.rank == 0 and self.launcher != HOCKET_RUN
+
+    @staticmethod
+    def from_env(environ: Environ = os.environ) -> Config:
+        """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
+        timeout = _seconds(environ, "HOCKET_TIMEOUT")
+        if "HOCKET_ADDRESS" in environ or "HOCKET_SECRET" in environ:
+            return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN, timeout)
+        for launcher in _LAUNCHERS:
+            if any(variable in environ for variable in launcher.triggers):
+                place = _place(environ, launcher)
+                identity = (launcher.name, *launcher.identity(environ), str(os.getuid()))
+                address = "@hocket-" + _digest("address", *identity).hex()[:32]
+                return Config(*place, address, _digest("secret", *identity), launcher.name, timeout)
+        return Config(timeout=timeout)
+
+
+def child_environ(environ: Environ, rank: int, size: int, address: str, secret: bytes) -> dict[str, str]:
+    """What hocket's own launcher gives to rank `rank`: the inverse of `Config.from_env`."""
+    place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+    own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
+    return {**environ, **{name: str(value) for name, value in place.items()}, **own}
+
+
+def seen(environ: Environ = os.environ) -> dict[str, str]:
+    """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
+    names = {"HOCKET_ADDRESS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *_IDENTITIES}
+    names.update(name for launcher in _LAUNCHERS for name in launcher.variables)
+    found = {name: environ[name] for name in sorted(names) if name in environ}
+    return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    name: str
+    variables: tuple[str, str, str, str]  # rank, size, local rank, local size; the last two may be absent
+    identity: Callable[[Environ], tuple[str, ...]]  # what no two jobs of one user on one host share
+    triggers: tuple[str, ...]
+
+
+def _torchrun(environ: Environ) -> tuple[str, ...]:
+    optional = (environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
+    return (*(_text(environ, name) for name in ("MASTER_ADDR", "MASTER_PORT")), *optional)
+
+
+def _open_mpi(environ: Environ) -> tuple[str, ...]:
+    names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
+    for name in names:
+        if environ.get(name):
+            return (environ[name],)
+    raise RendezvousError(
+        f"Open MPI's mpirun set OMPI_COMM_WORLD_SIZE but no job id: none of {', '.join(names)} is set"
+    )
+
+
+def _mpich(environ: Environ) -> tuple[str, ...]:
+    """Hydra tells its ranks no job id, so the job is the process that started them: its pid and its time of birth.
+
+    A rank may run inside a wrapper script, which has the rank's own PMI_RANK; the first ancestor without it is meant.
+    """
+    mine = b"PMI_RANK=" + environ["PMI_RANK"].encode()
+    pid = os.getppid()
+    while pid > 1 and mine in _proc(pid, "environ").split(b"\0"):
+        pid = int(_stat(pid)[1])
+    return str(pid), _stat(pid)[19]
+
+
+def _srun(environ: Environ) -> tuple[str, ...]:
+    nodes = _integer(environ, "SLURM_STEP_NUM_NODES", 1, default="1")
+    if nodes != 1:
+        raise RendezvousError(f"srun started this step on {nodes} hosts (SLURM_STEP_NUM_NODES): {_ONE_HOST}")
+    return _text(environ, "SLURM_JOB_ID"), _text(environ, "SLURM_STEP_ID")
+
+
+_ONE_HOST = "hocket connects the ranks of one host only by now"
+_IDENTITIES = (
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    *("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"),
+    *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES"),
+)
+_OMPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_PMI = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+# The scripts of sbatch see SLURM_PROCID too; only srun sets the number of tasks of a step. It has no plain number of
+# local tasks ("2(x2)"), hence the name that is never set.
+_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
+_PLAIN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+_TORCHRUN = _Launcher("torchrun", _PLAIN, _torchrun, _PLAIN[:2])
+_LAUNCHERS = (
+    _TORCHRUN,
+    _Launcher("mpirun (Open MPI)", _OMPI, _open_mpi, _OMPI[:2]),
+    _Launcher("mpirun (MPICH)", _PMI, _mpich, _PMI[:2]),
+    _Launcher("srun", _SLURM, _srun, _SLURM[1:2]),
+)
+
+
+def _place(environ: Environ, launcher: _Launcher) -> tuple[int, int, int, int]:
+    """Rank, size, local rank, local size; one host is checked here, as far as the launcher knows."""
+    rank_name, size_name, local_rank_name, local_size_name = launcher.variables
+    size = _integer(environ, size_name, 1)
+    rank = _integer(environ, rank_name, 0, size - 1)
+    local_size = _integer(environ, local_size_name, 1, size, default=str(size))
+    if local_size != size:
+        here = f"{local_size} of them on this host ({local_size_name})"
+        raise RendezvousError(f"{launcher.name} started {size} ranks, {here}: {_ONE_HOST}")
+    return rank, size, _integer(environ, local_rank_name, 0, local_size - 1, default=str(rank)), local_size
+
+
+def _meeting_point(environ: Environ) -> tuple[str, bytes]:
+    address, secret = _text(environ, "HOCKET_ADDRESS"), _text(environ, "HOCKET_SECRET")
+    try:
+        key = bytes.fromhex(secret)
+    except ValueError:
+        raise RendezvousError("HOCKET_SECRET is not hexadecimal; it is set by hocket run, not by hand") from None
+    if not address.startswith("@"):
+        raise RendezvousError(f'HOCKET_ADDRESS is "{address}"; it begins with @ and is set by hocket run, not by hand')
+    return address, key
+
+
+def _text(environ: Environ, name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise RendezvousError(
+            f"{name} is {'empty' if name in environ else 'not set'}, but other variables of its launcher are: "
+            "start all ranks with one launcher (hocket run -n 4 script.py), or unset them all for a world of one"
+        )
+    return value
+
+
+def _integer(environ: Environ, name: str, least: int, most: int = 2**31 - 1, default: str | None = None) -> int:
+    text = default if default is not None and name not in environ else _text(environ, name)
+    if text.isascii() and text.isdigit() and least <= int(text) <= most:
+        return int(text)
+    span = f"from {least} to {most}" if most < 2**31 - 1 else f"of at least {least}"
+    raise RendezvousError(f'{name} is "{text}", which is no whole number {span}')
+
+
+def _seconds(environ: Environ, name: str) -> float:
+    text = environ.get(name, str(TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    raise RendezvousError(f'{name} is "{text}", which is no number of seconds above zero')
+
+
+def _digest(*words: str) -> bytes:
+    return hashlib.sha256("\0".join(words).encode()).digest()
+
+
+def _proc(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # another user's process, or gone: its pid alone still tells the job from its neighbours
+        return b""
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/pid/stat behind the name (which may hold anything): state, ppid, ... start time at 19."""
+    return _proc(pid, "stat").decode(errors="replace").rpartition(")")[2].split() or ["?", "0", *["?"] * 18]
