@@ -14,182 +14,10 @@
 #include <type_traits>
 
 #include "reduce.h"
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
+#include "reduce_formats.h"
 
 namespace hocket {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr size_t kBytes = 64;
-#elif defined(__AVX2__)
-constexpr size_t kBytes = 32;
-#else
-constexpr size_t kBytes = 16;
-#endif
-
-template <class T, size_t N>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(N * sizeof(T))));
-};
-template <class T, size_t N = kBytes / sizeof(T)>
-using Vector = typename VectorOf<T, N>::type;
-
-template <class To, class From>
-inline To as(From from) {
-  return __builtin_bit_cast(To, from);
-}
-
-template <class V>
-inline V load(const std::byte* from) {
-  V v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
-template <class V>
-inline void store(std::byte* to, V v) {
-  std::memcpy(to, &v, sizeof v);
-}
-
-// -- Formats ----------------------------------------------------------------------------------------------------------
-// Lanes: a register of operands.   Wrapping: the same register in a type whose sums may overflow.   kStride: bytes in
-// memory that fill it.   truth: all ones in the lanes of a true element.   one: the number 1 in every element.
-
-template <class T>
-struct Number {
-  using Lanes = Vector<T>;
-  using Wrapping = Lanes;
-  static constexpr size_t kElement = sizeof(T);
-  static constexpr size_t kStride = sizeof(Lanes);
-
-  static Lanes load(const std::byte* from) { return hocket::load<Lanes>(from); }
-  static void store(std::byte* to, Lanes v) { hocket::store(to, v); }
-  static auto truth(Lanes v) { return v != Lanes{}; }
-  static Lanes one() { return Lanes{} + T{1}; }
-
-  struct Divisor {
-    T value;
-    explicit Divisor(uint64_t divisor) : value(static_cast<T>(divisor)) {}
-    Lanes operator()(Lanes v) const { return v / value; }
-  };
-};
-
-template <class T>
-struct Integer : Number<T> {
-  using typename Number<T>::Lanes;
-  using Wrapping = Vector<std::make_unsigned_t<T>>;
-
-  // Up to 32 bits the quotient is found in floating point, which is exact: a true quotient that is no integer is at
-  // least 1 / divisor away from one, more than rounding can move it.
-  struct Divisor {
-    uint64_t value;
-    explicit Divisor(uint64_t divisor) : value(divisor) {}
-
-    T quotient(T x) const {
-      if constexpr (sizeof(T) == 8) {
-        const auto magnitude = x < 0 ? 0 - static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
-        return static_cast<T>(x < 0 ? 0 - magnitude / value : magnitude / value);
-      } else {
-        using Real = std::conditional_t<sizeof(T) == 4, double, float>;
-        using Whole = std::conditional_t<std::is_same_v<T, uint32_t>, int64_t, int32_t>;
-        return static_cast<T>(static_cast<Whole>(static_cast<Real>(x) / static_cast<Real>(value)));
-      }
-    }
-
-    [[gnu::noinline]] Lanes operator()(Lanes v) const {
-      T lanes[sizeof v / sizeof(T)];
-      std::memcpy(lanes, &v, sizeof v);
-      for (T& x : lanes) x = quotient(x);
-      std::memcpy(&v, lanes, sizeof v);
-      return v;
-    }
-  };
-};
-
-// A byte; whatever is not 0 counts as 1.
-struct Bool : Number<uint8_t> {
-  static Lanes load(const std::byte* from) { return as<Lanes>(truth(Number::load(from))) & one(); }
-
-  struct Divisor {
-    explicit Divisor(uint64_t) {}
-    Lanes operator()(Lanes v) const { return v; }
-  };
-};
-
-// Real and imaginary parts alternate in a register.
-template <class T>
-struct Complex : Number<T> {
-  using typename Number<T>::Lanes;
-  static constexpr size_t kElement = 2 * sizeof(T);
-  using Mask = decltype(Lanes{} != Lanes{});
-  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
-
-  static Mask numbers() {  // 0 1 2 3 ...
-    Mask m;
-    for (size_t i = 0; i < sizeof m / sizeof(Index); ++i) m[i] = static_cast<Index>(i);
-    return m;
-  }
-  static Mask imaginary() { return (numbers() & 1) != 0; }
-  static Lanes swapped(Lanes v) { return __builtin_shuffle(v, numbers() ^ 1); }
-  static Lanes reals(Lanes v) { return __builtin_shuffle(v, numbers() & ~Index{1}); }
-  static Lanes imaginaries(Lanes v) { return __builtin_shuffle(v, numbers() | 1); }
-  static Mask truth(Lanes v) { return (v != Lanes{}) | (swapped(v) != Lanes{}); }
-  static Lanes one() { return imaginary() ? Lanes{} : Lanes{} + T{1}; }
-};
-
-// 16-bit floats are operands in float32.
-template <class Rounding>
-struct Short : Number<float> {
-  static constexpr size_t kElement = 2;
-  static constexpr size_t kStride = sizeof(Lanes) / 2;
-  using Words = Vector<uint32_t>;
-  using Halves = Vector<uint16_t, sizeof(Lanes) / 4>;
-
-  static Lanes load(const std::byte* from) { return Rounding::widen(hocket::load<Halves>(from)); }
-  static void store(std::byte* to, Lanes v) { hocket::store<Halves>(to, Rounding::narrow(v)); }
-};
-
-struct Bfloat16 : Short<Bfloat16> {
-  static Lanes widen(Halves h) { return as<Lanes>(__builtin_convertvector(h, Words) << 16); }
-  static Halves narrow(Lanes v) {
-    const Words bits = as<Words>(v);
-    const Words even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return __builtin_convertvector(v != v ? bits >> 16 | 0x40 : even, Halves);
-  }
-};
-
-struct Float16 : Short<Float16> {
-  // With F16C an instruction does it; 0 says round to nearest even.
-#ifdef __AVX512F__
-  static Lanes widen(Halves h) { return as<Lanes>(_mm512_maskz_cvtph_ps(0xffff, as<__m256i>(h))); }
-  static Halves narrow(Lanes v) { return as<Halves>(_mm512_maskz_cvtps_ph(0xffff, as<__m512>(v), 0)); }
-#elif defined(__F16C__) && defined(__AVX2__)
-  static Lanes widen(Halves h) { return as<Lanes>(_mm256_cvtph_ps(as<__m128i>(h))); }
-  static Halves narrow(Lanes v) { return as<Halves>(_mm256_cvtps_ph(as<__m256>(v), 0)); }
-#else
-  // The same by hand, quiet NaNs included. 112 is the difference of the exponents' biases.
-  static Lanes widen(Halves half) {
-    const Words h = __builtin_convertvector(half, Words);
-    const Words mantissa = h & 0x3ff, exponent = h & 0x7c00;
-    const Words subnormal = as<Words>(__builtin_convertvector(mantissa, Lanes) * 0x1p-24f);
-    const Words normal = ((h & 0x7fff) << 13) + (112u << 23);
-    const Words special = 0x7f800000 | mantissa << 13 | (mantissa != 0 ? Words{} + 0x400000 : Words{});
-    return as<Lanes>((exponent == 0 ? subnormal : exponent == 0x7c00 ? special : normal) | (h & 0x8000) << 16);
-  }
-  static Halves narrow(Lanes v) {
-    const Words bits = as<Words>(v), sign = bits & 0x80000000, size = bits ^ sign;
-    const Lanes half = Lanes{} + 0.5f;  // of a sum with a half, the last bit weighs as much as that of a subnormal
-    const Words subnormal = as<Words>(as<Lanes>(size) + half) - as<Words>(half);
-    const Words normal = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    const Words nan = 0x7e00 | (size >> 13 & 0x3ff);
-    const Words finite = size < (113u << 23) ? subnormal : normal;
-    return __builtin_convertvector((v != v ? nan : size >= (143u << 23) ? Words{} + 0x7c00 : finite) | sign >> 16,
-                                   Halves);
-  }
-#endif
-};
 
 // -- Operations -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +91,15 @@ struct Logical {
   }
 };
 
+using Land = Logical<And>;
+using Lor = Logical<Or>;
+using Lxor = Logical<Xor>;
+
 // -- Folding ----------------------------------------------------------------------------------------------------------
+
+// Of more than two streams from memory the hardware's own prefetching loses track.
+constexpr size_t kLine = 64;
+constexpr size_t kAhead = 1024;
 
 template <class F>
 using Lanes = typename F::Lanes;
@@ -300,7 +136,11 @@ void fold(void* dst, void* also, const void* const* sources, size_t k, size_t co
   auto* out = static_cast<std::byte*>(dst);
   auto* too = static_cast<std::byte*>(also);
   size_t at = 0;
-  const auto fetch = [&](size_t j, size_t n) { return F::load(bytes_of(sources[j]) + at + n * F::kStride); };
+  const auto fetch = [&](size_t j, size_t n) {
+    const std::byte* from = bytes_of(sources[j]) + at + n * F::kStride;
+    if (n * F::kStride % kLine == 0) __builtin_prefetch(from + kAhead);
+    return F::load(from);
+  };
   const auto put = [&](size_t n, Lanes<F> v) {
     F::store(out + at + n * F::kStride, v);
     if (too != nullptr) F::store(too + at + n * F::kStride, v);
@@ -343,14 +183,14 @@ struct Row {
 };
 
 // clang-format off
-//                             sum  product         min   max   band  bor   bxor  land          lor          lxor
-using Truths =          Row<Bool, Or, And,          And,  Or,   And,  Or,   Xor,  And,          Or,          Xor>;
+//                                        sum  product         min   max   band  bor   bxor  land  lor  lxor
+using Truths = Row<Bool,                  Or,  And,            And,  Or,   And,  Or,   Xor,  And, Or, Xor>;
 template <class T>
-using Integers = Row<Integer<T>, Sum, Product,      Min,  Max,  And,  Or,   Xor,  Logical<And>, Logical<Or>, Logical<Xor>>;
+using Integers = Row<Integer<T>,          Sum, Product,        Min,  Max,  And,  Or,   Xor,  Land, Lor, Lxor>;
 template <class F>
-using Floats =            Row<F, Sum, Product,      Min,  Max,  None, None, None, Logical<And>, Logical<Or>, Logical<Xor>>;
+using Floats = Row<F,                     Sum, Product,        Min,  Max,  None, None, None, Land, Lor, Lxor>;
 template <class T>
-using Complexes = Row<Complex<T>, Sum, ComplexProduct, None, None, None, None, None, Logical<And>, Logical<Or>, Logical<Xor>>;
+using Complexes = Row<Complex<T>,         Sum, ComplexProduct, None, None, None, None, None, Land, Lor, Lxor>;
 // clang-format on
 
 template <class... Rows>
