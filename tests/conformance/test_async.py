@@ -1,0 +1,198 @@
+"""Work: what a call gives back with async_op=True."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles import agree, data, expect, fold
+
+import hocket
+from worlds import SIZES, Worlds
+
+F32 = np.dtype("float32")
+F64 = np.dtype("float64")
+
+
+def semantics(group: Any) -> None:
+    inputs = [data(F32, "sum", r, 5000) for r in range(group.size)]
+    work = group.all_reduce(inputs[group.rank], async_op=True)
+    assert isinstance(work, hocket.Work)
+    result = work.wait(timeout=60)
+    agree(result, fold("sum", inputs))
+    assert work.done() is True
+    assert work.exception() is None
+    assert work.wait() is work.result() is result
+    out = np.zeros(5000, F32)
+    assert group.all_reduce(inputs[group.rank], out=out, async_op=True).wait() is out
+    agree(out, result)
+    assert group.barrier(async_op=True).wait() is None
+    work = group.reduce(inputs[group.rank], root=group.size - 1, async_op=True)
+    agree(work.wait(), expect("reduce", inputs, root=group.size - 1)[group.rank])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_work(world: Worlds, size: int) -> None:
+    world(size).run(semantics)
+
+
+def every_collective(group: Any) -> None:
+    n, rank = group.size, group.rank
+    inputs = [data(F64, "sum", r, 2 * n) for r in range(n)]
+    works = {
+        "all_reduce": group.all_reduce(inputs[rank], async_op=True),
+        "reduce": group.reduce(inputs[rank], async_op=True),
+        "broadcast": group.broadcast(inputs[rank], async_op=True),
+        "scatter": group.scatter(inputs[rank] if rank == 0 else None, async_op=True),
+        "gather": group.gather(inputs[rank], async_op=True),
+        "all_gather": group.all_gather(inputs[rank], async_op=True),
+        "reduce_scatter": group.reduce_scatter(inputs[rank], async_op=True),
+        "all_to_all": group.all_to_all(inputs[rank], async_op=True),
+    }
+    for collective in sorted(works):  # in another order than they were begun
+        agree(works[collective].wait(), expect(collective, inputs)[rank], collective)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_collective(world: Worlds, size: int) -> None:
+    world(size).run(every_collective)
+
+
+def outstanding(group: Any) -> None:
+    """Three hundred in flight, some in place on each other's output, waited for from the last to the first."""
+    n, rank = group.size, group.rank
+    chain = np.array([rank + 1.0])
+    works = []
+    for turn in range(300):
+        if turn % 10 == 0:
+            works.append((group.all_reduce(chain, op="max", out=chain, async_op=True), chain))
+        else:
+            count = (1, 100, 20_000)[turn % 3]
+            inputs = [data(F32, "sum", r + turn, count) for r in range(n)]
+            works.append((group.all_reduce(inputs[rank], async_op=True), fold("sum", inputs)))
+    blocking = group.all_reduce(1)  # joins the queue behind all of them
+    assert blocking == n
+    assert all(work.done() for work, _ in works)
+    for work, expected in reversed(works):
+        agree(work.wait(), expected)
+    assert chain.tolist() == [n]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_many_outstanding_in_order(world: Worlds, size: int) -> None:
+    world(size).run(outstanding)
+
+
+def in_asyncio(group: Any) -> None:
+    async def main() -> list[int]:
+        first = await group.all_reduce(group.rank, async_op=True)
+        works = [group.all_reduce(np.full(1000, i), async_op=True) for i in range(10)]
+
+        async def finish(work: Any) -> int:
+            return int((await work)[-1])
+
+        ticks = 0
+
+        async def clock() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(clock())
+        results = await asyncio.gather(*(finish(work) for work in works))
+        ticking.cancel()
+        assert ticks
+        return [int(first), *results]
+
+    n = group.size
+    assert asyncio.run(main()) == [sum(range(n)), *(i * n for i in range(10))]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_work_is_awaitable(world: Worlds, size: int) -> None:
+    world(size).run(in_asyncio)
+
+
+def errors(group: Any) -> list[str]:
+    x = np.ones(3)
+    work = group.all_reduce(x, op="sum" if group.rank else "max", async_op=True)
+    later = group.all_reduce(x, async_op=True)
+    error = work.exception()
+    assert isinstance(error, hocket.MismatchError)
+    assert work.done()
+    with pytest.raises(hocket.MismatchError):
+        work.wait()
+    with pytest.raises(hocket.MismatchError):
+        work.result()
+
+    async def wait() -> None:
+        await work
+
+    with pytest.raises(hocket.MismatchError):
+        asyncio.run(wait())
+    with pytest.raises(hocket.GroupBroken) as caught:
+        later.wait()
+    assert isinstance(caught.value.__cause__, hocket.MismatchError)
+    with pytest.raises(hocket.GroupBroken):
+        group.barrier()
+    return [str(error), str(caught.value)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_errors_come_out_of_wait_and_of_all_that_follow(world: Worlds, size: int) -> None:
+    for first, second in world(size).run(errors, fresh=True):
+        assert "op='max'" in first
+        assert "op='sum'" in first
+        assert "op='max'" in second
+
+
+def still_in_flight(group: Any) -> str | None:
+    if group.rank == 0:
+        work = group.all_reduce(1, async_op=True)
+        with pytest.raises(hocket.CollectiveTimeout) as caught:
+            work.wait(timeout=0.05)
+        with pytest.raises(hocket.CollectiveTimeout):
+            work.exception(timeout=0)
+        assert not work.done()
+        group.send(1, 1)
+        assert work.wait() == 2
+        return str(caught.value)
+    group.recv(0)
+    assert group.all_reduce(1) == 2
+    return None
+
+
+def test_a_wait_that_is_too_short_leaves_the_call_in_flight(world: Worlds) -> None:
+    text = world(2).run(still_in_flight)[0]
+    assert "all_reduce" in text
+    assert "in flight" in text
+
+
+def refused(group: Any) -> None:
+    """What is wrong with the arguments is said at once, not in wait."""
+    with pytest.raises(TypeError):
+        group.all_reduce(np.array([None]), async_op=True)
+    with pytest.raises(ValueError):
+        group.all_reduce(np.ones(3), op="avg", async_op=True)
+    assert group.all_reduce(1, async_op=True).wait() == group.size
+
+
+def test_bad_arguments_raise_at_the_call(world: Worlds) -> None:
+    world(2).run(refused)
+
+
+def inputs_live(group: Any) -> None:
+    """A Work keeps its arrays alive, and a dropped Work still runs."""
+    for turn in range(20):
+        group.all_reduce(np.full(30_000, turn), async_op=True)
+    work = group.all_reduce(np.full(30_000, 3.0), async_op=True)
+    junk = [np.zeros(30_000) for _ in range(10)]
+    assert (work.wait() == 3 * group.size).all()
+    assert len(junk) == 10
+
+
+def test_arrays_live_as_long_as_they_are_needed(world: Worlds) -> None:
+    world(3).run(inputs_live)

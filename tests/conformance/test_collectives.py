@@ -1,0 +1,427 @@
+"""Every collective, with every algorithm, dtype, op and root, in and out of place, against NumPy, on real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from oracles import JOINING, PAIRS, REDUCING, ROOTED, SPLITTING, agree, data, expect, fold, is_float, rows_of
+
+from hocket.algorithms import ALGORITHMS, plan
+from hocket.check import check
+from hocket.ops import BFLOAT16, DTYPES
+from worlds import SIZES, Worlds
+
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
+WAYS = [(collective, None) for collective in COLLECTIVES] + [way for way in ALGORITHMS if way[0] != "barrier"]
+F32, I16 = np.dtype("float32"), np.dtype("int16")
+LARGE = [(F32, "sum"), (np.dtype("int8"), "sum"), (BFLOAT16, "max"), (np.dtype("complex128"), "mean")]
+
+every_size = pytest.mark.parametrize("size", SIZES)
+every_way = pytest.mark.parametrize(("collective", "algorithm"), WAYS, ids=lambda part: str(part or "auto"))
+
+
+def counts(n: int) -> list[int]:
+    return sorted({0, 1, n - 1, n, n + 1})
+
+
+class Case:
+    """One call, as every rank makes it: all ranks' inputs, all ranks' expected results, this rank's share of them."""
+
+    def __init__(
+        self, group: Any, collective: str, dtype: np.dtype, op: str, count: int, root: int, even: bool
+    ) -> None:
+        n, self.group, self.collective, self.root = group.size, group, collective, root
+        self.rank, self.options = group.rank, {}
+        sizes: Any = None
+        if collective in JOINING:
+            sizes = [count] * n if even else rows_of(count, n)[::-1]
+            inputs = [data(dtype, op, rank, k) for rank, k in enumerate(sizes)]
+        elif collective in SPLITTING:
+            sizes = [count] * n if even else rows_of(count, n)[::-1]
+            inputs = [data(dtype, op, rank, sum(sizes)) for rank in range(n)]
+            if collective == "all_to_all":  # every rank deals its rows out differently
+                sizes = [sizes[rank:] + sizes[:rank] for rank in range(n)]
+        else:
+            inputs = [data(dtype, op, rank, count) for rank in range(n)]
+        self.result = expect(collective, inputs, op=op, root=root, sizes=sizes)[self.rank]
+        self.input = None if collective == "scatter" and self.rank != root else inputs[self.rank]
+        if collective in REDUCING:
+            self.options["op"] = op
+        if collective in ROOTED:
+            self.options["root"] = root
+        if not even and sizes is not None:
+            self.options["sizes"] = sizes[self.rank] if collective == "all_to_all" else sizes
+        self.what = (collective, dtype.name, op, f"count {count}", f"root {root}", "even" if even else "uneven")
+
+    def call(self, mode: str, algorithm: str | None) -> None:
+        """Make the call in one of the ways there are to give input and output; check result and input."""
+        x, out = self.prepare(mode)
+        before = None if x is None else x.copy()
+        got = getattr(self.group, self.collective)(x, out=out, algorithm=algorithm, **self.options)
+        what = (*self.what, algorithm, mode, f"rank {self.rank} of {self.group.size}")
+        agree(got, self.result, *what)
+        if out is not None:
+            assert got is out, f"{what}: the result is not out"
+        if x is not None and mode != "in place":
+            agree(x, before, *what, "input")
+
+    def prepare(self, mode: str) -> tuple[Any, Any]:
+        if mode == "in place" and self.input is not None and self.result is not None:
+            if self.collective in ("all_reduce", "broadcast", "all_to_all", "reduce"):
+                x = self.input.copy()
+                return x, x if x.shape == self.result.shape else None
+            if self.collective == "all_gather" or (self.collective == "gather" and self.rank == self.root):
+                out = np.zeros_like(self.result)
+                start = sum(self.options.get("sizes", [len(self.input)] * self.group.size)[: self.rank])
+                mine = out[start : start + len(self.input)]
+                mine[...] = self.input
+                return mine, out
+        x = None if self.input is None else self.input.copy()
+        if mode == "strided" and x is not None:
+            x = np.repeat(x, 3)[::3]
+        if mode == "read-only":
+            return self.input, None
+        if mode == "new" or self.result is None:
+            return x, None
+        out = np.zeros((len(self.result), 2), self.result.dtype)
+        return x, out[:, 1] if mode == "strided" else out[:, 1].copy()
+
+
+MODES = ("new", "out", "in place", "strided", "read-only")
+
+
+def sweep(group: Any, collective: str, algorithm: str | None) -> int:
+    calls = 0
+    for case, mode in [*every_pair(group, collective), *every_mode(group, collective), *large(group, collective)]:
+        case.call(mode, algorithm)
+        calls += 1
+    return calls
+
+
+def every_pair(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
+    """All dtypes and ops; modes, roots and even or not take turns."""
+    pairs = PAIRS if collective in REDUCING else [(dtype, "sum") for dtype in DTYPES]
+    turn = 0
+    for dtype, op in pairs:
+        for count in counts(group.size):
+            turn += 1
+            yield Case(group, collective, dtype, op, count, turn % group.size, turn % 3 > 0), MODES[turn % len(MODES)]
+
+
+def every_mode(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
+    """All modes, roots, and even or not, of two dtypes."""
+    for dtype, op in ((F32, "sum"), (I16, "max")):
+        for count in counts(group.size):
+            for root in range(group.size if collective in ROOTED else 1):
+                for even in (True, False) if collective in JOINING + SPLITTING else (True,):
+                    for mode in MODES:
+                        yield Case(group, collective, dtype, op, count, root, even), mode
+
+
+def large(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
+    for dtype, op in LARGE:
+        for turn, count in enumerate((1000, 70001)):
+            yield Case(group, collective, dtype, op, count, count % group.size, turn == 0), MODES[turn]
+
+
+@every_size
+@every_way
+def test_against_numpy(world: Worlds, size: int, collective: str, algorithm: str | None) -> None:
+    calls = world(size).run(sweep, collective, algorithm)
+    assert len(set(calls)) == 1
+    assert calls[0] > 100
+
+
+def test_every_pair_of_dtype_and_op_is_tried() -> None:
+    assert len(PAIRS) == 15 * 11 - 3 * 6 - 2 * 2 - 1  # without: bitwise of six, min and max of complex, mean of bool
+
+
+def any_shape(group: Any) -> None:
+    n, rank = group.size, group.rank
+    shapes = [(), (1,), (2, 3), (3, 0, 2), (n, 2), (2, 1, 4)]
+    for shape in shapes:
+        inputs = [(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 10).astype("i4") for r in range(n)]
+        agree(group.all_reduce(inputs[rank]), expect("all_reduce", inputs)[rank], shape)
+        agree(group.reduce(inputs[rank], root=n - 1), expect("reduce", inputs, root=n - 1)[rank], shape)
+        agree(group.broadcast(inputs[rank], root=n - 1), expect("broadcast", inputs, root=n - 1)[rank], shape)
+        agree(group.all_gather(inputs[rank]), expect("all_gather", inputs)[rank], shape)
+        agree(group.gather(inputs[rank]), expect("gather", inputs)[rank], shape)
+    for tail in [(), (3,), (0,), (2, 2)]:
+        shape = (2 * n, *tail)
+        inputs = [(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 100).astype("i4") for r in range(n)]
+        for collective in ("reduce_scatter", "all_to_all"):
+            agree(getattr(group, collective)(inputs[rank]), expect(collective, inputs)[rank], collective, shape)
+        mine = inputs[rank] if rank == n - 1 else None
+        agree(group.scatter(mine, root=n - 1), expect("scatter", inputs, root=n - 1)[rank], shape)
+        sizes = rows_of(2 * n - 1, n)
+        part = inputs[rank][: sizes[rank]]
+        expected = np.concatenate([x[:k] for x, k in zip(inputs, sizes, strict=True)])
+        agree(group.all_gather(part, sizes=sizes), expected, shape, sizes)
+
+
+@every_size
+def test_any_shape(world: Worlds, size: int) -> None:
+    world(size).run(any_shape)
+
+
+def overlapping(group: Any, algorithm: str) -> None:
+    n, rank = group.size, group.rank
+    for count in (1, n + 1, 5000):
+        inputs = [data(F32, "sum", r, count) for r in range(n)]
+        expected = fold("sum", inputs)
+        for shift in (1, 3, count - 1):
+            memory = np.zeros(count + shift, F32)
+            x, out = memory[:count], memory[shift:]
+            x[:] = inputs[rank]
+            assert group.all_reduce(x, out=out, algorithm=algorithm) is out
+            agree(out.copy(), expected, algorithm, count, shift)
+        memory = np.array(inputs[rank])
+        agree(group.all_reduce(memory, out=memory[::-1], algorithm=algorithm).copy(), expected, count, "reversed")
+        agree(memory[::-1].copy(), expected, algorithm, count, "reversed")
+        square = np.arange(9.0).reshape(3, 3) + rank
+        both = sum(np.arange(9.0).reshape(3, 3) + r for r in range(n))
+        group.all_reduce(square, out=square.T, algorithm=algorithm)
+        agree(square.T.copy(), np.array(both), "transposed")
+
+
+@every_size
+@pytest.mark.parametrize("algorithm", [None, *(name for of, name in ALGORITHMS if of == "all_reduce")])
+def test_an_out_that_overlaps_the_input(world: Worlds, size: int, algorithm: str) -> None:
+    world(size).run(overlapping, algorithm)
+
+
+def same_bits(group: Any) -> list[tuple[str, bytes]]:
+    """Digits that rounding makes depend on the order of operands."""
+    results = []
+    for name in ("float16", "bfloat16", "float32", "float64", "complex64"):
+        for count in (1, group.size + 1, 3001):
+            rng = np.random.default_rng([group.rank, count])
+            x = rng.standard_normal(count).astype(name)
+            for algorithm in [None, *(name for of, name in ALGORITHMS if of == "all_reduce")]:
+                for op in ("sum", "mean", "product"):
+                    y = group.all_reduce(x, op=op, algorithm=algorithm)
+                    results.append((f"{name} {count} {algorithm} {op}", y.tobytes()))
+                    again = group.all_reduce(x, op=op, algorithm=algorithm)
+                    assert again.tobytes() == y.tobytes(), f"{results[-1][0]}: other bits the second time"
+    return results
+
+
+@every_size
+def test_all_ranks_get_the_same_bits(world: Worlds, size: int) -> None:
+    first, *others = world(size).run(same_bits)
+    for other in others:
+        for (what, mine), (_, theirs) in zip(first, other, strict=True):
+            assert mine == theirs, what
+
+
+def bits_by_size(group: Any) -> None:
+    x = np.random.default_rng(group.rank).standard_normal(40_000).astype("f4")
+    whole = group.all_reduce(x)
+    for count in (1, 2, group.size, 100, 5000):
+        agree(group.all_reduce(x[:count]), whole[:count].copy(), count)
+
+
+@every_size
+def test_the_default_gives_the_same_bits_at_every_size_of_message(world: Worlds, size: int) -> None:
+    world(size).run(bits_by_size)
+
+
+def accuracy(group: Any) -> None:
+    """One rounding: the direct algorithms accumulate float16 and bfloat16 in float32."""
+    for dtype in (np.dtype("float16"), BFLOAT16):
+        inputs = [np.random.default_rng(r).standard_normal(2000).astype(dtype) for r in range(group.size)]
+        total = inputs[0].astype("f4")
+        for x in inputs[1:]:
+            total = total + x.astype("f4")
+        for algorithm in ("one_shot", "two_shot"):
+            agree(group.all_reduce(inputs[group.rank], algorithm=algorithm), total.astype(dtype), dtype, algorithm)
+
+
+@every_size
+def test_short_floats_are_rounded_once(world: Worlds, size: int) -> None:
+    world(size).run(accuracy)
+
+
+def corners(group: Any) -> None:
+    n, rank = group.size, group.rank
+    for algorithm in [None, *(name for of, name in ALGORITHMS if of == "all_reduce")]:
+        for dtype in (d for d in DTYPES if is_float(d) and d.kind != "c"):
+            x = np.full(n + 2, rank, dtype)
+            x[rank] = np.nan
+            for op in ("min", "max"):
+                y = group.all_reduce(x, op=op, algorithm=algorithm)
+                assert np.isnan(y[:n]).all(), (op, dtype, algorithm, y)
+                assert (y[n:] == (0 if op == "min" else n - 1)).all(), (op, dtype, algorithm, y)
+        for dtype in (d for d in DTYPES if d.kind in "iu"):
+            top = np.full(3, np.iinfo(dtype).max, dtype)
+            agree(group.all_reduce(top, algorithm=algorithm), fold("sum", [top] * n), "wraps", dtype)
+        for values, mean in ([-7] * n, -7), ([-1] + [0] * (n - 1), -1 if n == 1 else 0), ([-n - 1] + [0] * (n - 1), 0):
+            expected = int(np.trunc(sum(values) / n))
+            y = group.all_reduce(np.array([values[rank], -values[rank]], "i8"), op="mean", algorithm=algorithm)
+            assert y.tolist() == [expected, -expected], (values, mean, algorithm)
+
+
+@every_size
+def test_nan_wrap_around_and_truncation(world: Worlds, size: int) -> None:
+    world(size).run(corners)
+
+
+def compose(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """Composition of the maps x -> p x + q, written as complex p + q i: associative, and not commutative."""
+    out[...] = a.real * b.real + (a.imag + a.real * b.imag) * 1j
+
+
+def second(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+    out[...] = b
+    return np.full_like(out, 99)  # ignored
+
+
+def in_rank_order(collective: str, size: int) -> list[str | None]:
+    """The algorithms that serve operators which do not commute, and the default."""
+    ways = (name for of, name in ALGORITHMS if of == collective)
+    return [
+        None,
+        *(
+            name
+            for name in ways
+            if check(plan(collective, name, size, size - 1 if collective == "reduce" else 0)).rank_order
+        ),
+    ]
+
+
+def custom(group: Any) -> None:
+    n, rank = group.size, group.rank
+    for count in (0, 1, n + 1, 9000):
+        inputs = [np.array(data(F32, "sum", r, count)) for r in range(n)]
+        maps = [
+            data(np.dtype("i2"), "mean", r, count) % 3 + 1 + data(np.dtype("i2"), "mean", r, count + 1)[1:] * 1j
+            for r in range(n)
+        ]
+        expected = maps[0]
+        for other in maps[1:]:
+            expected, left = np.empty_like(expected), expected
+            compose(left, other, expected)
+        for algorithm in in_rank_order("all_reduce", n):
+            what = (algorithm, count, n)
+            agree(group.all_reduce(inputs[rank], op=np.fmax, algorithm=algorithm), fold("max", inputs), "fmax", *what)
+            agree(group.all_reduce(inputs[rank], op=second, algorithm=algorithm), inputs[-1], "second", *what)
+            agree(group.all_reduce(maps[rank], op=compose, algorithm=algorithm), expected, "compose", *what)
+            agree(inputs[rank], data(F32, "sum", rank, count), "input", *what)
+        for algorithm in in_rank_order("reduce", n):
+            for root in range(n):
+                y = group.reduce(maps[rank], op=compose, root=root, algorithm=algorithm)
+                agree(y, expected if rank == root else None, "reduce, compose", algorithm, root, count)
+        sizes = rows_of(count, n)
+        for algorithm in in_rank_order("reduce_scatter", n):
+            y = group.reduce_scatter(maps[rank], op=compose, sizes=sizes, algorithm=algorithm)
+            agree(y, expected[sum(sizes[:rank]) : sum(sizes[: rank + 1])], "reduce_scatter, compose", algorithm, count)
+
+
+@every_size
+def test_custom_ops_in_rank_order(world: Worlds, size: int) -> None:
+    world(size).run(custom)
+    assert "two_shot" in in_rank_order("all_reduce", size)
+
+
+def ufunc_names(group: Any) -> None:
+    for ufunc, op in ((np.add, "sum"), (np.multiply, "product"), (np.maximum, "max"), (np.bitwise_xor, "bxor")):
+        inputs = [data(np.dtype("i4"), op, r, 10) for r in range(group.size)]
+        agree(group.all_reduce(inputs[group.rank], op=ufunc), fold(op, inputs), ufunc)
+        agree(group.reduce_scatter(inputs[0][: group.size], op=ufunc), fold(op, [inputs[0]] * group.size)[[group.rank]])
+
+
+def test_ufuncs(world: Worlds) -> None:
+    world(3).run(ufunc_names)
+
+
+def scalars(group: Any) -> None:
+    n, rank = group.size, group.rank
+    for x, more, dtype in ((rank, 0, "i8"), (rank + 0.5, 0.5, "f8"), (np.float32(rank), 0, "f4")):
+        agree(group.all_reduce(x), np.array(sum(r + more for r in range(n)), dtype), x)
+        agree(group.all_gather(x), np.array([r + more for r in range(n)], dtype), x)
+    agree(group.all_gather([rank, -rank]), np.array([[r, -r] for r in range(n)]).reshape(-1))
+    agree(group.all_reduce(ml_dtypes.bfloat16(rank)), np.array(sum(range(n)), BFLOAT16))
+    agree(group.broadcast(rank == 1, root=n - 1), np.array(n == 2))
+
+
+@every_size
+def test_scalars_and_lists(world: Worlds, size: int) -> None:
+    world(size).run(scalars)
+
+
+def tensors(group: Any) -> None:
+    import torch
+
+    n, rank = group.size, group.rank
+    for name in [dtype.name for dtype in DTYPES]:
+        kind = getattr(torch, name)
+        inputs = [torch.arange(6).reshape(2, 3).add(r).to(kind) for r in range(n)]
+        x = inputs[rank]
+        y = group.all_reduce(x, op="lor")
+        assert (type(y), y.dtype, y.shape) == (torch.Tensor, kind, x.shape), name
+        assert y.tolist() == (sum(v.abs() for v in inputs) != 0).to(kind).tolist(), name
+        assert torch.equal(x, inputs[rank])
+        z = group.all_gather(x)
+        assert (z.dtype, z.shape) == (kind, (2 * n, 3))
+        assert torch.equal(z, torch.cat(inputs))
+        out = torch.zeros(3, 2 * n, dtype=kind).T  # not contiguous
+        assert group.all_gather(x, out=out) is out
+        assert torch.equal(out, z)
+        t = x.clone()
+        assert group.broadcast(t, root=n - 1, out=t) is t
+        assert torch.equal(t, inputs[-1])
+        part = group.scatter(torch.cat(inputs) if rank == 0 else None, out=torch.empty(2, 3, dtype=kind))
+        assert torch.equal(part, x)
+    x = torch.ones(3, requires_grad=True)
+    assert group.all_reduce(x).tolist() == [n] * 3
+    assert group.all_reduce(x.detach(), op="mean", out=x.detach()).tolist() == [1] * 3
+    assert type(group.all_reduce(np.ones(3, "f4"), out=torch.empty(3))) is torch.Tensor
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_tensors_come_back_as_tensors(world: Worlds, torch: Any, size: int) -> None:
+    world(size).run(tensors)
+
+
+def orders(group: Any) -> None:
+    x = [data(F32, "sum", r, 1000) for r in range(group.size)]
+    for order in ("same", "any"):
+        agree(group.all_reduce(x[group.rank], order=order), fold("sum", x), order)
+        agree(group.reduce(x[group.rank], order=order), fold("sum", x) if group.rank == 0 else None, order)
+        rows = group.reduce_scatter(x[0][: group.size], order=order)
+        agree(rows, fold("sum", [x[0]] * group.size)[[group.rank]], order)
+
+
+@every_size
+def test_order(world: Worlds, size: int) -> None:
+    world(size).run(orders)
+
+
+def waits_for_all(group: Any) -> None:
+    for _ in range(50):
+        group.barrier()
+    assert group.barrier() is None
+
+
+@every_size
+def test_barrier(world: Worlds, size: int) -> None:
+    world(size).run(waits_for_all)
+
+
+def empties(group: Any) -> None:
+    x = group.empty((1000, 3), "float32")
+    assert (x.shape, x.dtype) == ((1000, 3), F32)
+    x[...] = group.rank
+    y = group.empty(4, np.int8)
+    assert (y.shape, y.dtype) == ((4,), np.dtype("int8"))
+    assert group.all_reduce(x, out=x) is x
+    assert (x == sum(range(group.size))).all()
+    assert group.empty((), BFLOAT16).dtype == BFLOAT16
+
+
+def test_empty(world: Worlds) -> None:
+    world(2).run(empties)
