@@ -1,7 +1,9 @@
-// What every wait in hocket shares: a deadline that must be given, and one exception that says why a wait ended.
+// What every wait in hocket shares: a deadline that must be given, one exception that says why a wait ended, and one way
+// of passing the time: spin, then yield, then sleep.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace hocket {
@@ -9,23 +11,68 @@ namespace hocket {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-// Why a call could not finish. `peer` is the rank it was waiting for, or that did it; -1 where there is none.
+// Why a call could not finish. `peer` is the rank it was waiting for, or that did it; -1 where there is none. A relayed
+// failure was found by another rank first, and its text is that rank's.
 struct Failure {
-  enum Kind { timeout, peer_lost, mismatch, poisoned, interrupted, custom_op, internal };
+  enum Kind { timeout, peer_lost, mismatch, custom_op, interrupted, internal };
   Kind kind;
   int peer;
   std::string text;
+  bool relayed = false;
 };
 
-// The ways of passing the time. Shared memory has one, TCP another, a test fakes it.
+// What a wait needs to know of the world. Shared memory is one, a test fakes it.
 class Waiter {
  public:
   virtual ~Waiter() = default;
   // Wakes `peer` if it sleeps; costs a fence and a load if it does not. Call it after something was published for it.
   virtual void ring(int peer) = 0;
-  // Called each time nothing could be done, with the number of times in a row (from 0) and a rank that is waited for.
-  // Spins, yields or sleeps a little. Throws Failure at the deadline, when a peer is lost or when the group is poisoned.
-  virtual void idle(unsigned turn, int peer, Deadline deadline) = 0;
+  // Whether ranks outnumber cores: then spinning only keeps from its core the rank that is waited for.
+  virtual bool crowded() const = 0;
+  // Announces a sleeper and returns what the bell showed; whoever publishes from now on will ring it.
+  virtual uint32_t announce() = 0;
+  // Sleeps until the bell shows something else than `seen`, or `slice` is over.
+  virtual void sleep(uint32_t seen, std::chrono::microseconds slice) = 0;
+  // Takes the announcement back.
+  virtual void withdraw() = 0;
+  // The slow path's look around. Throws Failure at the deadline, when a peer is lost or when a peer reports an error.
+  virtual void check(int peer, Deadline deadline) = 0;
+};
+
+// One wait for one condition: poll; if there was nothing, idle(); poll again. Call progressed() when there was something.
+class Wait {
+ public:
+  Wait(Waiter& waiter, Deadline deadline) : waiter_(waiter), deadline_(deadline) {}
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+  ~Wait() { wake(); }
+
+  // Nothing could be done; `peer` is a rank that is waited for. Between an announcement and the sleep it announces the
+  // caller polls once more, so that nothing published in between is slept through.
+  void idle(int peer);
+
+  void progressed() {
+    if (turn_ != 0) wake();
+  }
+
+ private:
+  void wake() {
+    if (announced_) waiter_.withdraw();
+    announced_ = false;
+    turn_ = 0;
+    since_ = {};
+    slice_ = first_slice;
+  }
+
+  static constexpr std::chrono::microseconds first_slice{1000}, last_slice{50000};
+
+  Waiter& waiter_;
+  Deadline deadline_;
+  Clock::time_point since_{};
+  std::chrono::microseconds slice_ = first_slice;
+  unsigned turn_ = 0;
+  uint32_t seen_ = 0;
+  bool announced_ = false;
 };
 
 }  // namespace hocket

@@ -1,0 +1,146 @@
+// The door between Python and the core: convert, release the GIL, call. Addresses cross as integers; the Python side keeps
+// the arrays alive.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "engine.h"
+#include "reduce.h"
+#include "shm.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace hocket {
+namespace {
+
+template <class T>
+T* pointer(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+Deadline in(double seconds) {
+  constexpr double longest = 3e8;  // ten years: later than that the clock would overflow
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(std::min(std::max(seconds, 0.0), longest)));
+}
+
+void look_for_signals() {
+  nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t>;
+using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
+using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, int32_t>;
+
+Place place(int buffer, uint64_t offset) { return {static_cast<Buffer>(buffer), offset}; }
+
+CustomFold custom_fold(nb::object function) {
+  if (function.is_none()) return {};
+  return [function](void* to, const void* const* sources, size_t k, size_t count) {
+    nb::gil_scoped_acquire gil;
+    nb::list addresses;
+    for (size_t i = 0; i < k; ++i) addresses.append(reinterpret_cast<uintptr_t>(sources[i]));
+    function(reinterpret_cast<uintptr_t>(to), addresses, count);
+  };
+}
+
+void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
+                  std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize, uint64_t divisor,
+                  bool signals, int dtype, int op, nb::object custom) {
+  new (self) Program{.segment = segment,
+                     .tmp_bytes = tmp_bytes,
+                     .itemsize = itemsize,
+                     .divisor = divisor,
+                     .signals = signals,
+                     .unheard = std::move(unheard),
+                     .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
+                     .custom = custom_fold(std::move(custom))};
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after});
+  }
+  for (const auto& [step, buffer, offset, bytes, rows, finished, before] : receives) {
+    std::vector<Source> sources;
+    for (const auto& [peer, mark, from, at] : rows) sources.push_back({peer, mark, place(from, at)});
+    self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
+  }
+}
+
+// One collective call: enter, move, and leave only when every rank is known to have made the same call.
+void call(SharedMemory& memory, Program& program, uint64_t number, uint64_t fingerprint, uintptr_t inp, uintptr_t out,
+          double seconds) {
+  const Deadline deadline = in(seconds);
+  memory.enter(number, fingerprint);
+  run(program, memory, fingerprint ^ (number * 0x9e3779b97f4a7c15u), pointer<const std::byte>(inp),
+      pointer<std::byte>(out), deadline);
+  memory.meet(program.unheard, deadline);
+}
+
+void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::vector<uintptr_t>& sources, size_t count,
+          uint64_t divisor) {
+  std::vector<const void*> pointers;
+  for (uintptr_t source : sources) pointers.push_back(pointer<const void>(source));
+  find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op), static_cast<Isa>(isa))(
+      pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
+}
+
+void raise_failure(const std::exception_ptr& error, void* type) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Failure& f) {
+    const nb::tuple args = nb::make_tuple(static_cast<int>(f.kind), f.peer, f.text, f.relayed);
+    PyErr_SetObject(static_cast<PyObject*>(type), args.ptr());
+  }
+}
+
+NB_MODULE(_core, m) {
+  m.doc() = "hocket's native core: the engine, shared memory and the kernels. Private: use hocket.Group.";
+
+  nb::object failure = nb::steal(PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr));
+  m.attr("Failure") = failure;
+  nb::register_exception_translator(raise_failure, failure.ptr());
+
+  nb::class_<Program>(m, "Program")
+      .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "segment"_a, "tmp_bytes"_a, "itemsize"_a,
+           "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none());
+
+  nb::class_<SharedMemory>(m, "SharedMemory")
+      .def(
+          "__init__",
+          [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
+             uint64_t slots) { new (self) SharedMemory(rank, fds, sockets, slots, look_for_signals); },
+          "rank"_a, "fds"_a, "sockets"_a, "slots"_a)
+      .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a)
+      .def("describe", &SharedMemory::describe, "fingerprint"_a, "text"_a)
+      .def(
+          "learn",
+          [](SharedMemory& self, int peer, uint64_t number, double seconds) {
+            return self.learn(peer, number, in(seconds));
+          },
+          "peer"_a, "number"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("call", &call, "program"_a, "number"_a, "fingerprint"_a, "inp"_a, "out"_a, "seconds"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "poison",
+          [](SharedMemory& self, int kind, int peer, const std::string& text) {
+            self.poison({static_cast<Failure::Kind>(kind), peer, text});
+          },
+          "kind"_a, "peer"_a, "text"_a)
+      .def("leave", &SharedMemory::leave);
+
+  m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
+  m.def("supported", [](int dtype, int op) {
+    return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr;
+  });
+  m.def("isas", [] {
+    std::vector<int> all;
+    for (Isa isa : isas()) all.push_back(static_cast<int>(isa));
+    return all;
+  });
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,358 @@
+#include "shm.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include "p2p.h"
+
+namespace hocket {
+
+namespace {
+
+constexpr uint64_t line = 64;
+constexpr uint64_t depth = 64;      // descriptors per channel
+constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
+constexpr uint64_t text_count = 64, text_bytes = 4096;
+constexpr uint64_t reason_bytes = 2048;
+constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
+
+uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+void put(char* to, uint64_t room, const std::string& text) {
+  const size_t n = std::min<size_t>(text.size(), room - 1);
+  std::memcpy(to, text.data(), n);
+  to[n] = 0;
+}
+
+std::string get(const char* from, uint64_t room) { return std::string(from, strnlen(from, room)); }
+
+int cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+struct alignas(line) Descriptor {
+  static constexpr uint64_t room = 32;  // bytes that fit in here
+  std::atomic<uint64_t> turn;           // 1 + the message's number in its channel, once it is there
+  uint64_t call;
+  uint64_t bytes;
+  uint32_t place;
+  uint32_t unused;
+  union {
+    uint64_t offset;  // in the slots
+    std::byte payload[room];
+  };
+};
+static_assert(sizeof(Descriptor) == line);
+
+struct Outbox {
+  struct alignas(line) Entry {  // a call that this rank entered
+    std::atomic<uint64_t> call;
+    std::atomic<uint64_t> fingerprint;
+  };
+  struct alignas(line) Count {
+    std::atomic<uint64_t> read;  // messages from that peer, all in all
+  };
+  struct Text {
+    std::atomic<uint64_t> fingerprint;
+    char text[text_bytes - 8];
+  };
+
+  alignas(line) std::atomic<uint32_t> bell;
+  alignas(line) std::atomic<uint32_t> sleepers;
+  alignas(line) std::atomic<uint32_t> left;
+  std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once `culprit` and `reason` are there
+  int32_t culprit;
+  char reason[reason_bytes];
+  Entry board[board_size];
+  Text texts[text_count];
+
+  Count* counts() { return reinterpret_cast<Count*>(this + 1); }
+  Descriptor* descriptors(int size, int peer) {
+    return reinterpret_cast<Descriptor*>(counts() + size) + static_cast<uint64_t>(peer) * depth;
+  }
+  std::byte* slots(int size) { return reinterpret_cast<std::byte*>(descriptors(size, size)); }
+};
+
+struct SharedMemory::Channel {
+  Descriptor* send;                     // r → peer, in our outbox
+  Descriptor* receive;                  // peer → r, in the peer's
+  std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
+  std::atomic<uint64_t>* read_by_us;
+  std::byte* slots;        // the peer's
+  uint64_t sent = 0;       // messages posted
+  uint64_t seen_read = 0;  // of these, known to be read
+  uint64_t received = 0;   // messages released
+  std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
+};
+
+Mapping::Mapping(int fd, uint64_t bytes) : bytes_(bytes) {
+  struct stat status;
+  if (fstat(fd, &status) != 0 || static_cast<uint64_t>(status.st_size) < bytes) {
+    throw Failure{Failure::internal, -1, "a peer's shared memory is smaller than this version of hocket expects"};
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    throw Failure{Failure::internal, -1, std::string("shared memory cannot be mapped: ") + std::strerror(errno)};
+  }
+  data_ = static_cast<std::byte*>(data);
+}
+
+Mapping::~Mapping() { munmap(data_, bytes_); }
+
+uint64_t SharedMemory::outbox_bytes(int size, uint64_t slots) {
+  const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
+  return round_up(sizeof(Outbox) + channels + slots + Mailbox::region_bytes(size), 4096);
+}
+
+SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<int> sockets, uint64_t slots,
+                           std::function<void()> signals)
+    : rank_(rank),
+      size_(static_cast<int>(fds.size())),
+      slots_(round_up(slots, line)),
+      crowded_(size_ > cores()),
+      channels_(fds.size()),
+      sockets_(std::move(sockets)),
+      signals_(std::move(signals)),
+      gone_(fds.size()) {
+  for (int fd : fds) {
+    mappings_.push_back(std::make_unique<Mapping>(fd, outbox_bytes(size_, slots_)));
+    boxes_.push_back(reinterpret_cast<Outbox*>(mappings_.back()->data()));
+  }
+  Outbox& own = *boxes_[rank_];
+  ring_ = own.slots(size_);
+  for (int peer = 0; peer < size_; ++peer) {
+    Outbox& box = *boxes_[peer];
+    Channel& c = channels_[peer];
+    c.send = own.descriptors(size_, peer);
+    c.receive = box.descriptors(size_, rank_);
+    c.read_by_peer = &box.counts()[rank_].read;
+    c.read_by_us = &own.counts()[peer].read;
+    c.slots = box.slots(size_);
+  }
+}
+
+SharedMemory::~SharedMemory() = default;
+
+std::vector<std::byte*> SharedMemory::mailboxes() const {
+  std::vector<std::byte*> regions;
+  for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
+  return regions;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+std::byte* SharedMemory::reserve(Peers peers, uint64_t bytes) {
+  inlined_ = bytes <= Descriptor::room;
+  uint64_t begin = head_;
+  if (!inlined_ && begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
+  reserved_ = begin;
+  if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
+  return inlined_ ? inline_ : ring_ + begin % slots_;
+}
+
+// Whether each channel has a descriptor left and the slots up to `end` are free.
+bool SharedMemory::room(Peers peers, uint64_t end) {
+  for (int peer : peers) {
+    Channel& c = channels_[peer];
+    if (c.sent - c.seen_read < depth) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.sent - c.seen_read >= depth) return false;
+  }
+  if (end - tail_ <= slots_) return true;
+  tail_ = head_;
+  for (Channel& c : channels_) {
+    if (c.seen_read == c.sent) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.seen_read != c.sent) tail_ = std::min(tail_, c.begin[c.seen_read % depth]);
+  }
+  return end - tail_ <= slots_;
+}
+
+void SharedMemory::post(Peers peers, uint64_t bytes, Label label) {
+  for (int peer : peers) {
+    Channel& c = channels_[peer];
+    Descriptor& d = c.send[c.sent % depth];
+    d.call = label.call;
+    d.place = label.place;
+    d.bytes = bytes;
+    if (inlined_) {
+      std::memcpy(d.payload, inline_, Descriptor::room);
+    } else {
+      d.offset = reserved_ % slots_;
+    }
+    c.begin[c.sent % depth] = reserved_;
+    d.turn.store(++c.sent, std::memory_order_release);
+    ring(peer);
+  }
+  if (!inlined_) head_ = reserved_ + round_up(bytes, line);
+}
+
+bool SharedMemory::peek(int peer, Message& message) {
+  Channel& c = channels_[peer];
+  const Descriptor& d = c.receive[c.received % depth];
+  if (d.turn.load(std::memory_order_acquire) != c.received + 1) return false;
+  message.label = {d.call, d.place};
+  message.bytes = d.bytes;
+  message.data = d.bytes <= Descriptor::room ? d.payload : c.slots + d.offset;
+  if (d.bytes > Descriptor::room && (d.bytes > slots_ || d.offset > slots_ - d.bytes)) {
+    throw Failure{Failure::internal, peer, "a message lies outside its sender's slots: shared memory was overwritten"};
+  }
+  return true;
+}
+
+void SharedMemory::release(int peer) {
+  Channel& c = channels_[peer];
+  c.read_by_us->store(++c.received, std::memory_order_release);
+  ring(peer);
+}
+
+// ---- waiting --------------------------------------------------------------------------------------------------------
+
+void SharedMemory::ring(int peer) {
+  // What was published must be visible before we look whether anyone sleeps: a sleeper announces itself, then looks.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Outbox& box = *boxes_[peer];
+  if (box.sleepers.load(std::memory_order_relaxed) == 0) return;
+  box.bell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &box.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+uint32_t SharedMemory::announce() {
+  boxes_[rank_]->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  return boxes_[rank_]->bell.load(std::memory_order_seq_cst);
+}
+
+void SharedMemory::sleep(uint32_t seen, std::chrono::microseconds slice) {
+  const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};
+  syscall(SYS_futex, &boxes_[rank_]->bell, FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+void SharedMemory::withdraw() { boxes_[rank_]->sleepers.fetch_sub(1, std::memory_order_relaxed); }
+
+void SharedMemory::check(int peer, Deadline deadline) {
+  check_peers(peer);
+  const auto now = Clock::now();
+  if (now > deadline) throw Failure{Failure::timeout, peer, ""};
+  if (now.time_since_epoch().count() - looked_.load(std::memory_order_relaxed) < between_looks.count()) return;
+  looked_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  if (signals_) signals_();
+  check_sockets();
+}
+
+void SharedMemory::check_peers(int waited_for) {
+  for (int peer = 0; peer < size_; ++peer) {
+    const Outbox& box = *boxes_[peer];
+    if (const uint32_t poisoned = box.poisoned.load(std::memory_order_acquire)) {
+      throw Failure{static_cast<Failure::Kind>(poisoned - 1), box.culprit, get(box.reason, reason_bytes), true};
+    }
+    if (peer != rank_) compare(peer);
+  }
+  if (waited_for >= 0 && boxes_[waited_for]->left.load(std::memory_order_acquire)) gone(waited_for, "left");
+}
+
+// A socket at its end means that the peer is gone: in peace if it said so before, else it died.
+void SharedMemory::check_sockets() {
+  std::vector<pollfd> polls;
+  for (int fd : sockets_) polls.push_back({fd, POLLIN | POLLRDHUP, 0});  // poll leaves out negative ones
+  if (poll(polls.data(), polls.size(), 0) <= 0) return;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (polls[peer].revents != 0 && !boxes_[peer]->left.load(std::memory_order_acquire)) gone(peer, "died");
+  }
+}
+
+// What a peer sent before it went still counts: its absence is an error only at the second look, after another poll.
+void SharedMemory::gone(int peer, const char* how) {
+  if (gone_[peer].exchange(true)) throw Failure{Failure::peer_lost, peer, how};
+}
+
+// ---- the call board -------------------------------------------------------------------------------------------------
+
+void SharedMemory::describe(uint64_t fingerprint, const std::string& text) {
+  Outbox::Text& t = boxes_[rank_]->texts[fingerprint % text_count];
+  t.fingerprint.store(0, std::memory_order_release);
+  put(t.text, sizeof t.text, text);
+  t.fingerprint.store(fingerprint, std::memory_order_release);
+}
+
+void SharedMemory::enter(uint64_t call, uint64_t fingerprint) {
+  Outbox::Entry& e = boxes_[rank_]->board[call % board_size];
+  e.fingerprint.store(fingerprint, std::memory_order_relaxed);
+  e.call.store(call, std::memory_order_release);
+  call_.store(call, std::memory_order_release);
+}
+
+void SharedMemory::meet(Peers peers, Deadline deadline) {
+  const uint64_t call = call_.load(std::memory_order_relaxed);
+  for (int peer : peers) {
+    const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+    Wait wait(*this, deadline);
+    while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
+    compare(peer);
+  }
+}
+
+std::string SharedMemory::learn(int peer, uint64_t call, Deadline deadline) {
+  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+  Wait wait(*this, deadline);
+  while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
+  return text(peer, call);
+}
+
+// Throws when `peer` is in the same call as we are and means something else by it.
+void SharedMemory::compare(int peer) {
+  const uint64_t call = call_.load(std::memory_order_acquire);
+  const Outbox::Entry& theirs = boxes_[peer]->board[call % board_size];
+  const Outbox::Entry& ours = boxes_[rank_]->board[call % board_size];
+  if (call == 0 || theirs.call.load(std::memory_order_acquire) != call) return;
+  if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
+  const int first = std::min(rank_, peer), second = std::max(rank_, peer);
+  throw Failure{Failure::mismatch, peer,
+                "rank " + std::to_string(first) + " called " + text(first, call) + ", but rank " +
+                    std::to_string(second) + " called " + text(second, call)};
+}
+
+std::string SharedMemory::text(int peer, uint64_t call) const {
+  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+  if (e.call.load(std::memory_order_acquire) != call) return "(another call)";
+  const uint64_t fingerprint = e.fingerprint.load(std::memory_order_relaxed);
+  const Outbox::Text& t = boxes_[peer]->texts[fingerprint % text_count];
+  if (t.fingerprint.load(std::memory_order_acquire) != fingerprint) return "(a call it no longer describes)";
+  return get(t.text, sizeof t.text);
+}
+
+void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
+  compare(peer);
+  throw Failure{Failure::internal, peer,
+                "in " + text(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) + " with " +
+                    std::to_string(message.bytes) + " bytes came where call " + std::to_string(expected.call) +
+                    " has one of " + std::to_string(bytes)};
+}
+
+void SharedMemory::poison(const Failure& failure) {
+  Outbox& own = *boxes_[rank_];
+  if (own.poisoned.load(std::memory_order_relaxed) != 0) return;
+  own.culprit = failure.peer;
+  put(own.reason, reason_bytes, failure.text);
+  own.poisoned.store(1 + failure.kind, std::memory_order_release);
+  for (int peer = 0; peer < size_; ++peer) ring(peer);
+}
+
+void SharedMemory::leave() {
+  boxes_[rank_]->left.store(1, std::memory_order_release);
+  for (int peer = 0; peer < size_; ++peer) ring(peer);
+}
+
+}  // namespace hocket

@@ -1,0 +1,146 @@
+"""One rank's calls, one after the other: numbers, deadlines, and the first error, which poisons the group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from .call import Call
+from .errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
+from .ops import Op
+from .plan import Plan
+from .run.native import Failure, Native
+from .work import Work
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+T = TypeVar("T")
+
+# In the order of the core's enum: what is raised, and on which rank the blame is put by number.
+TIMEOUT, PEER_LOST, MISMATCH, CUSTOM_OP, INTERRUPTED, INTERNAL = range(6)
+ERRORS: tuple[type[HocketError], ...] = (
+    CollectiveTimeout,
+    PeerLost,
+    MismatchError,
+    GroupBroken,
+    PeerLost,
+    HocketError,
+)
+
+
+class Caller:
+    """Executes the jobs of one rank in the order in which they were given: asynchronous ones on one engine thread, and
+    blocking ones on the caller's own while nothing is queued.
+
+    `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)".
+    """
+
+    def __init__(self, native: Native, names: list[str]) -> None:
+        self.native, self.names, self.rank = native, names, native.rank
+        self._turn = threading.Lock()
+        self._number = 0
+        self._engine: ThreadPoolExecutor | None = None
+        self._last: Future[Any] | None = None
+        self._broken: BaseException | None = None
+        self._closed = False
+
+    def do(self, text: str, job: Callable[[float], T], seconds: float, async_op: bool) -> T | Work[T]:
+        """Run `job(seconds)` in its turn; `async_op` gives back its Work at once."""
+        self.require_usable()
+        if not async_op and (self._last is None or self._last.done()):
+            return self._run(job, seconds)
+        if self._engine is None:
+            self._engine = ThreadPoolExecutor(1, "hocket-engine")
+        future = self._last = self._engine.submit(self._run, job, seconds)
+        return Work(future, text) if async_op else future.result()
+
+    def _run(self, job: Callable[[float], T], seconds: float) -> T:
+        with self._turn:
+            self.require_usable()
+            try:
+                return job(seconds)
+            except BaseException as error:
+                if self._broken is None:  # what a call could not say itself, such as a note that made no sense
+                    self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
+                raise
+
+    def call(
+        self,
+        call: Call,
+        plan: Plan,
+        op: Op | None,
+        inp: Array,
+        out: Array,
+        seconds: float,
+        received: tuple[int, ...] | None = None,
+        note: str = "",
+    ) -> None:
+        """One collective call, inside a job. Raises what went wrong, and tells it to all other ranks."""
+        self._number += 1
+        try:
+            self.native.run(self._number, call, plan, op, inp, out, seconds, received, note)
+        except BaseException as error:
+            self._translate(error, call.text, seconds)
+
+    def learn(self, peer: int, text: str, seconds: float) -> str:
+        """The note that `peer` leaves in the next call, inside a job."""
+        try:
+            return self.native.learn(peer, self._number + 1, seconds)
+        except BaseException as error:
+            self._translate(error, text, seconds)
+
+    def _translate(self, error: BaseException, text: str, seconds: float) -> Any:
+        """Raise `error` as the public error it is, and poison the group with it."""
+        me, what = self.names[self.rank], f"{text} (call {self._number})"
+        if not isinstance(error, Failure):
+            interrupted = isinstance(error, KeyboardInterrupt)
+            how = "was interrupted" if interrupted else f"failed with {_words(error)}"
+            self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{me} {how} in {what}")
+            raise error
+        kind, peer, words, relayed = error.args
+        whom = self.names[peer] if peer >= 0 else "its peers"
+        if not relayed:
+            words = {
+                TIMEOUT: f"{me} waited {seconds:g} s in {what}, in vain for {whom}",
+                PEER_LOST: f"{whom} {_went(words)} while {me} was in {what}",
+                MISMATCH: f"in call {self._number} {words}",
+            }.get(kind, f"{me} in {what}: {words}")
+        raised = ERRORS[kind](words)
+        self._break(raised, kind, words, peer)
+        raise raised from None
+
+    def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
+        self._broken = error
+        self.native.core.poison(kind, self.rank if peer is None else peer, words)
+
+    def require_usable(self) -> None:
+        """Raises GroupBroken after an error, or after `close`."""
+        if self._broken is not None:
+            raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
+        if self._closed:
+            raise GroupBroken("this group is closed")
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Finish what is queued and tell the others that this rank goes, because of `error` if there was one. Returns
+        False if it had gone already."""
+        if self._closed:
+            return False
+        if error is not None and self._broken is None:
+            self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
+        if self._engine is not None:
+            self._engine.shutdown()
+        self._closed = True
+        self.native.core.leave()
+        return True
+
+
+def _went(how: str) -> str:
+    return "left the group" if how == "left" else how
+
+
+def _words(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

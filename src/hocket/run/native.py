@@ -1,0 +1,149 @@
+"""The native engine as a runner: one rank's share of a plan, between real processes over shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .. import _core
+from ..bind import NotInPlace, lower
+from ..call import Call
+from ..check import Facts, check
+from ..ops import DTYPES, Op
+from ..plan import Plan
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+SLOTS = 1 << 20  # bytes of the ring of slots that each rank stages its messages in
+SEGMENT = 1 << 15  # bytes of one message
+
+Failure = _core.Failure
+
+
+class Native:
+    """One rank's end of the shared memory of a group, and the programs that it has bound.
+
+    `fds` are the ranks' outboxes (`create_outbox`), `sockets` stay connected to them; neither is owned.
+    """
+
+    def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
+        self.rank, self.size = rank, len(fds)
+        self.core = _core.SharedMemory(rank, fds, sockets, SLOTS)
+        self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
+        self._described: dict[int, tuple[int, str]] = {}
+        self._in_place: dict[Plan, bool] = {}
+
+    def run(
+        self,
+        number: int,
+        call: Call,
+        plan: Plan,
+        op: Op | None,
+        inp: Array,
+        out: Array,
+        seconds: float,
+        received: tuple[int, ...] | None = None,
+        note: str = "",
+    ) -> None:
+        """Execute this rank's share of `plan` as call `number`. Both arrays are C-contiguous; they share memory wherever
+        both have a slot of one index, or nowhere.
+
+        `received` are the elements that come from each rank in an all_to_all of uneven sizes. `note` can be learnt by
+        the others while the call lasts.
+        """
+        in_place = np.may_share_memory(inp, out)
+        key = (call, received, in_place, op)
+        if key not in self._programs:
+            while len(self._programs) >= 256:
+                self._programs.popitem(last=False)
+            self._programs[key] = self._bind(call, plan, op, in_place, received)
+        program, fingerprint = self._programs[key]
+        self._describe(fingerprint, f"{call.text}\n{note}")
+        self.core.call(program, number, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
+
+    def learn(self, peer: int, number: int, seconds: float) -> str:
+        """The note of `peer` in call `number`, when it has entered that."""
+        return self.core.learn(peer, number, seconds).partition("\n")[2]
+
+    def can_run_in_place(self, plan: Plan) -> bool:
+        """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""
+        if plan not in self._in_place:
+            self._in_place[plan] = facts(plan).in_place and _lowers_in_place(plan, self.rank)
+        return self._in_place[plan]
+
+    def _describe(self, fingerprint: int, text: str) -> None:
+        """Leave the call's text where an error of another rank, or a rank that has to learn it, reads it."""
+        place = fingerprint % 64
+        if self._described.get(place) != (fingerprint, text):
+            self.core.describe(fingerprint, text)
+            self._described[place] = (fingerprint, text)
+
+    def _bind(
+        self, call: Call, plan: Plan, op: Op | None, in_place: bool, received: tuple[int, ...] | None
+    ) -> tuple[_core.Program, int]:
+        itemsize = call.dtype.itemsize
+        whole = max(call.nbytes, 1)
+        share = lower(plan, self.rank, in_place=in_place, spans=whole <= SEGMENT)
+        inp = out = call.chunk_sizes(plan.chunks, self.size)
+        if received is not None:
+            out = Call(call.collective, call.dtype, sum(received), sizes=received).chunk_sizes(plan.chunks, self.size)
+        sends, receives, tmp_bytes = rows = share.bind(inp, out, itemsize)
+        signals = plan.collective == "barrier"
+        unheard = sorted(set(range(self.size)) - {self.rank} - rows.heard(signals))
+        program = _core.Program(
+            sends, receives, unheard,
+            segment=whole if whole <= SEGMENT else SEGMENT,
+            tmp_bytes=tmp_bytes, itemsize=itemsize, divisor=self.size if op and op.mean else 1, signals=signals,
+            dtype=DTYPES[call.dtype], op=op.code if op else -1, custom=_custom(op, call.dtype),
+        )
+        return program, call.fingerprint(plan)
+
+
+def create_outbox(size: int) -> int:
+    """A new memory file that fits one rank of a group of `size`; the caller closes it. Gone with its last user."""
+    fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, SLOTS))
+    return fd
+
+
+@lru_cache(maxsize=256)
+def facts(plan: Plan) -> Facts:
+    """What is true of `plan`, proved once. Raises PlanError for a plan that is wrong: it never reaches the engine."""
+    return check(plan)
+
+
+def _lowers_in_place(plan: Plan, rank: int) -> bool:
+    try:
+        lower(plan, rank, in_place=True)
+    except NotInPlace:
+        return False
+    return True
+
+
+def _custom(op: Op | None, dtype: np.dtype[Any]) -> Callable[[int, list[int], int], None] | None:
+    """The fold of a custom operator, as the engine calls it: with addresses, in the order of the operands."""
+    if op is None or op.function is None:
+        return None
+    function = op.function
+
+    def fold(to: int, sources: list[int], count: int) -> None:
+        operands = [_array(address, count, dtype) for address in sources]
+        value = operands[0]
+        for operand in operands[1:]:
+            result = np.empty(count, dtype)
+            function(value, operand, result)
+            value = result
+        _array(to, count, dtype)[...] = value
+
+    return fold
+
+
+def _array(address: int, count: int, dtype: np.dtype[Any]) -> Array:
+    """A view of memory that the engine lends for one fold."""
+    return np.ndarray((count,), dtype, buffer=(ctypes.c_char * (count * dtype.itemsize)).from_address(address))
