@@ -68,11 +68,15 @@ class Config:
         return Config(timeout=timeout)
 
 
-def child_environ(environ: Environ, rank: int, size: int, address: str, secret: bytes) -> dict[str, str]:
-    """What hocket's own launcher gives to rank `rank`: the inverse of `Config.from_env`."""
+def child_environ(rank: int, size: int, address: str, secret: bytes, environ: Environ = os.environ) -> dict[str, str]:
+    """What hocket's own launcher gives to rank `rank`: the inverse of `Config.from_env`.
+
+    Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
+    """
+    threads = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
     place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
-    return {**environ, **{name: str(value) for name, value in place.items()}, **own}
+    return {**threads, **environ, **{name: str(value) for name, value in place.items()}, **own}
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:

@@ -1,0 +1,5 @@
+"""`python -m hocket`: the same as the command `hocket`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,48 @@
+"""The command `hocket`. Each command is a thin page of its own: it reads options, calls the library and prints."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import typer
+
+app = typer.Typer(
+    name="hocket",
+    help="""Collective communication between processes.
+
+    Run a program as four ranks, each of which finds the others with hocket.init():
+
+        hocket run -n 4 train.py --epochs 3
+    """,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+COMMANDS = ("run", "info", "show", "bench")  # each a function of that name in the module of that name
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"hocket {version('hocket')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _hocket(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print it and exit."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line, and exit."""
+    for name in COMMANDS:
+        if find_spec(f"{__name__}.{name}") is not None:
+            module = import_module(f"{__name__}.{name}")
+            app.command(name, context_settings=getattr(module, "SETTINGS", None))(getattr(module, name))
+    app(prog_name="hocket")

@@ -1,0 +1,59 @@
+"""`hocket info`: what hocket sees of this machine and of the launcher."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Show version, cores, and which launcher's variables are set here.
+
+    Examples:
+
+        hocket info
+
+        hocket run -n 2 --tag-output -m hocket info --json
+    """
+    facts = _facts()
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(facts))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "", show_header=False)
+    for name, value in facts.items():
+        rows = value.items() if isinstance(value, dict) else [(name, value)]
+        for label, text in rows:
+            table.add_row(str(label), str(text))
+    Console().print(table)
+
+
+def _facts() -> dict[str, object]:
+    import os
+    import platform
+    import socket
+    from importlib.metadata import version
+
+    from ..config import Config, seen
+    from ..errors import RendezvousError
+
+    try:
+        config = Config.from_env()
+        place: object = f"rank {config.rank} of {config.size}"
+        launcher = config.launcher
+    except RendezvousError as error:
+        place, launcher = f"no place: {error}", "unclear"
+    return {
+        "hocket": version("hocket"),
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "cores": len(os.sched_getaffinity(0)),
+        "launcher": launcher,
+        "place": place,
+        "variables": seen(),
+    }

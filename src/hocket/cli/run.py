@@ -1,0 +1,61 @@
+"""`hocket run`: options to `run_command`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+# What comes behind the program belongs to the program, whatever it looks like.
+SETTINGS = {"allow_interspersed_args": False}
+
+
+def _size(text: str) -> int:
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise typer.BadParameter(f'"{text}" is neither a number of ranks, at least 1, nor "auto"')
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="A .py file or any program, and its arguments.")
+    ],
+    size: Annotated[
+        int, typer.Option("-n", "--size", parser=_size, metavar="N|auto", help="How many ranks; auto: one per core.")
+    ] = "auto",  # type: ignore[assignment]
+    module: Annotated[bool, typer.Option("-m", "--module", help="PROGRAM is a Python module.")] = False,
+    tag_output: Annotated[bool, typer.Option("--tag-output", help="Begin each line with its rank: [2] .")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="SECONDS", help="End the whole job after that time, with code 124."),
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between SIGTERM and SIGKILL when the job is ended.")
+    ] = 5.0,
+) -> None:
+    """Run a program as several ranks on this host.
+
+    Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and what hocket.init() needs to find the others.
+    OMP_NUM_THREADS is set to 1 for more than one rank, unless it is set: ranks share the cores.
+
+    Rank 0 reads the terminal; the others read nothing. When a rank fails, the others are ended, its error is what you
+    see last, and its exit code (128 + signal if it was killed) is the job's. Ctrl-C ends all; a second one at once.
+
+    Examples:
+
+        hocket run -n 4 train.py --epochs 3
+
+        hocket run -n auto --tag-output -m my_package.train
+
+        hocket run -n 2 --timeout 60 ./my_program -v
+    """
+    from ..command import command_line, run_command
+
+    try:
+        argv = command_line(command, module=module)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace))
