@@ -25,7 +25,9 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 SIZES = (1, 2, 3, 4, 5, 8)
 TIMEOUT = 60.0  # of the groups: beyond every deadline that a test of speedy detection would accept
@@ -90,9 +92,10 @@ class World:
         for pipe in self.pipes:
             pipe.send_bytes(command)
 
-    def finish(self, deadline: float = DEADLINE) -> list[Any]:
-        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds."""
-        outcomes: dict[int, Any] = {}
+    def finish(self, deadline: float = DEADLINE, without: int | None = None) -> list[Any]:
+        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. A rank
+        that will not answer can be left out: its place holds None."""
+        outcomes: dict[int, Any] = {} if without is None else {without: None}
         end = time.monotonic() + deadline
         while len(outcomes) < self.size:
             waited = {self.pipes[rank]: rank for rank in range(self.size) if rank not in outcomes}
@@ -144,6 +147,15 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 self.signal(rank, signal.SIGUSR1)
             wait([self.pipes[rank]], 0.5)  # so that the stacks do not mix
+
+
+def raised(kind: type[E] | tuple[type[E], ...], function: Callable[..., Any], *args: Any, **options: Any) -> E:
+    """The error of that kind that the call raises. AssertionError if it raises none; any other error goes through."""
+    try:
+        result = function(*args, **options)
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind} was not raised; the result is {result!r}")
 
 
 class Worlds:

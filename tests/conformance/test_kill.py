@@ -1,0 +1,218 @@
+"""Ranks that are killed, stopped or interrupted in the middle of a call: the others raise, and nothing is left behind.
+
+The group's timeout is a minute and no deadline is near: an error that came from waiting long enough would be a
+CollectiveTimeout, and fail the test.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from worlds import Died, World, Worlds, raised
+
+LARGE = 16 * 2**20  # elements of float32: 64 MiB
+
+
+def over_and_over(call: Callable[[], Any]) -> None:
+    while True:
+        call()
+
+
+IN_FLIGHT: dict[str, Callable[[Any, int, Any], Any]] = {
+    "all_reduce": lambda group, victim, x: group.all_reduce(x[:1000], out=x[:1000], op="max"),
+    "all_reduce of 64 MiB": lambda group, victim, x: group.all_reduce(x, out=x, op="max"),
+    "barrier": lambda group, victim, x: group.barrier(),
+    "all_gather": lambda group, victim, x: group.all_gather(x[:1000]),
+    "broadcast": lambda group, victim, x: group.broadcast(x[:1000], root=victim),
+    "async": lambda group, victim, x: [
+        work.wait() for work in [group.all_reduce(x[:9], async_op=True) for _ in "five!"]
+    ],
+}
+WAITING: dict[str, Callable[[Any, int, Any], Any]] = {
+    "all_reduce": lambda group, victim, x: group.all_reduce(x),
+    "barrier": lambda group, victim, x: group.barrier(),
+    "recv": lambda group, victim, x: group.recv(victim),
+    "async recv": lambda group, victim, x: group.recv(victim, tag=1, async_op=True).wait(),
+    "async": lambda group, victim, x: (group.all_reduce(x, async_op=True), group.barrier())[0].wait(),
+    "scatter": lambda group, victim, x: group.scatter(root=victim),
+    "all_to_all": lambda group, victim, x: group.all_to_all(x, sizes=[len(x)] + [0] * (group.size - 1)),
+}
+
+
+def in_flight(group: Any, what: str, victim: int, seconds: float) -> str:
+    """Everyone calls on and on, until the victim dies somewhere in between."""
+    x = np.ones(LARGE if "64 MiB" in what else 1000, np.float32)
+    group.barrier()
+    if group.rank == victim:
+        later(seconds, signal.SIGKILL)
+    return lost(group, lambda: over_and_over(lambda: IN_FLIGHT[what](group, victim, x)))
+
+
+def waiting(group: Any, what: str, victim: int, seconds: float) -> str:
+    """Everyone waits for the victim, which makes no call but dies."""
+    group.barrier()
+    if group.rank == victim:
+        later(seconds, signal.SIGKILL)
+        threading.Event().wait()
+    return lost(group, lambda: WAITING[what](group, victim, np.ones(300)))
+
+
+def later(seconds: float, number: int) -> None:
+    """Send a signal to this process."""
+    threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+
+
+def lost(group: Any, call: Callable[[], Any]) -> str:
+    error = raised(hocket.PeerLost, call)
+    assert str(error) in str(raised(hocket.GroupBroken, group.barrier))
+    group.close()
+    return str(error)
+
+
+def check_killed(world: World, outcomes: list[Any], victim: int) -> None:
+    for rank, outcome in enumerate(outcomes):
+        if rank == victim:
+            assert isinstance(outcome, Died)
+        else:
+            assert isinstance(outcome, str), outcome
+            assert f"rank {victim}" in outcome
+            assert f"pid {world.processes[victim].pid}" in outcome
+
+
+def delay(*what: object) -> float:
+    """Up to 20 ms, another each time, and printed: when a rank dies decides what it dies in."""
+    seconds = random.random() / 50
+    print(f"{what}: the victim dies after {seconds:.6f} s")
+    return seconds
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("what", IN_FLIGHT)
+def test_killed_in_flight(world: Worlds, what: str, size: int) -> None:
+    for victim in {0, size - 1}:
+        outcomes = world(size).outcomes(in_flight, what, victim, delay(what, size), fresh=True)
+        check_killed(world(size), outcomes, victim)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("what", WAITING)
+def test_killed_while_others_wait(world: Worlds, what: str, size: int) -> None:
+    for victim in {0, size - 1}:
+        outcomes = world(size).outcomes(waiting, what, victim, delay(what, size), fresh=True)
+        check_killed(world(size), outcomes, victim)
+
+
+def stopped(group: Any, victim: int) -> str:
+    group.barrier()
+    if group.rank == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return str(raised(hocket.CollectiveTimeout, group.all_reduce, np.ones(10), timeout=0.5))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_stopped_rank_is_a_timeout_that_names_it(world: Worlds, size: int) -> None:
+    for victim in {0, size - 1}:
+        here = world(size)
+        here.start(stopped, victim, fresh=True)
+        outcomes = here.finish(without=victim)
+        here.close()
+        for rank, text in enumerate(outcomes):
+            if rank != victim:
+                assert isinstance(text, str), text
+                assert f"rank {victim}" in text
+
+
+def forever(group: Any, what: str) -> None:
+    x = np.ones(1000)
+    while True:
+        if what == "wait" and group.rank == 0:
+            threading.Event().wait()
+        group.all_reduce(x)
+
+
+def listing(folder: str) -> set[str]:
+    return {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def descendants(pid: int) -> set[int]:
+    found = {pid}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found |= descendants(int(child))
+    return found
+
+
+@pytest.mark.parametrize("what", ["run", "wait"])
+def test_killing_all_leaves_nothing_behind(world: Worlds, what: str) -> None:
+    before = listing("/dev/shm")
+    here = World(4)
+    here.run(ready, fresh=True)
+    assert listing("/dev/shm") == before
+    here.start(forever, what)
+    pids = set().union(*(descendants(process.pid) for process in here.processes))
+    assert len(pids) == 4  # no helper processes either
+    for rank in (2, 0, 3, 1):
+        here.signal(rank, signal.SIGKILL)
+    outcomes = here.finish()
+    assert all(isinstance(outcome, (Died, hocket.HocketError)) for outcome in outcomes), outcomes
+    here.close()
+    assert not {pid for pid in pids if alive(pid)}
+    assert listing("/dev/shm") == before
+
+
+def ready(group: Any) -> None:
+    group.all_reduce(np.ones(100_000))
+
+
+def files_and_threads(group: Any) -> tuple[int, int]:
+    return len(listing("/proc/self/fd")), len(listing("/proc/self/task"))
+
+
+def test_groups_that_come_and_go_leak_neither_files_nor_threads(world: Worlds) -> None:
+    for _ in range(2):
+        world(3).run(come_and_go, fresh=True)
+    before = world(3).run(files_and_threads, fresh=True)
+    for _ in range(10):
+        world(3).run(come_and_go, fresh=True)
+    assert world(3).run(files_and_threads, fresh=True) == before
+
+
+def come_and_go(group: Any) -> None:
+    sub = group.split(group.rank % 2, 0)
+    sub.all_reduce(np.ones(1000), async_op=True).wait()
+    sub.close()
+    group.all_reduce(np.ones(1000), async_op=True).wait()
+    group.close()
+
+
+def interrupted(group: Any, what: str, seconds: float) -> str:
+    """Rank 0 gets a Ctrl-C while it waits for rank 1, which never comes."""
+    group.barrier()
+    if group.rank == 1:
+        return str(raised(hocket.HocketError, group.recv, 0, tag=3))
+    later(seconds, signal.SIGINT)
+    raised(KeyboardInterrupt, WAITING[what], group, 1, np.ones(300))
+    return ""
+
+
+@pytest.mark.parametrize("what", ["all_reduce", "barrier", "recv", "scatter"])
+def test_ctrl_c_interrupts_a_wait_and_the_others_hear_of_it(world: Worlds, what: str) -> None:
+    text = world(2).run(interrupted, what, delay(what), fresh=True)[1]
+    assert "rank 0" in text
