@@ -3,12 +3,12 @@
 `lower` keeps this rank's share of each front and finds its shape:
 
     sends       one per slot sent in a front, however many peers get it: it is staged once (multicast)
-    receives    one per slot written in a front: out = source ∘ source ∘ ..., in one pass over memory; one source is a copy
+    receives    one per slot written in a front: out = source ∘ source ∘ ..., in one pass; one source is a copy
 
-Sends and receives come from the same global moves, so the two ends of a channel cannot disagree. Where `out` begins as a
-copy of `inp`, nothing is copied before it must be: reads of an untouched `out` read `inp`, and what no move ever writes
-is copied at the end of lowering. Synchronisation is derived too: a send comes `after` the receive that made its bytes,
-and a receive comes after the last send that reads what it overwrites, the one `before` it.
+Sends and receives come from the same global moves, so the two ends of a channel cannot disagree. Where `out` begins as
+a copy of `inp`, nothing is copied before it must be: reads of an untouched `out` read `inp`, and what no move ever
+writes is copied at the end of lowering. Synchronisation is derived too: a send comes `after` the receive that made its
+bytes, and a receive comes after the last send that reads what it overwrites, the one `before` it.
 
 `Share.bind` then turns chunks into byte ranges for one call's sizes.
 """
@@ -100,19 +100,10 @@ class Share:
             return span.buf, int(begin), int(end - begin)
 
         sends = [(s.step, s.mark, *place(s.span), s.peers, s.after) for s in self.sends]
-        receives = [
-            (
-                r.step,
-                *place(r.span),
-                [
-                    (s.peer, s.mark, *place(s.span)[:2]) if s.peer == LOCAL else (s.peer, s.mark, 0, 0)
-                    for s in r.sources
-                ],
-                r.finished,
-                r.before,
-            )
-            for r in self.receives
-        ]
+        receives = []
+        for r in self.receives:
+            sources = [(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources]
+            receives.append((r.step, *place(r.span), sources, r.finished, r.before))
         return Rows(sends, receives, int(ends[TMP][-1]))
 
 

@@ -25,11 +25,6 @@ class Buffers:
     deliver: Callable[[], Any]
 
     @staticmethod
-    def none() -> Buffers:
-        """For a call without data."""
-        return Buffers(_NOTHING, _NOTHING, _deliver_nothing)
-
-    @staticmethod
     def make(
         x: Any,
         given: Array | None,
@@ -42,8 +37,8 @@ class Buffers:
 
         The result goes into `out`, or into a new array of the kind of `x`. Input and output may share memory when
         `leads` is there and the input begins `leads[0]` bytes, the output `leads[1]` bytes after one common address;
-        otherwise an input that overlaps the output is copied first. Raises ValueError or TypeError for an `out` that does
-        not fit.
+        otherwise an input that overlaps the output is copied first. Raises ValueError or TypeError for an `out` that
+        does not fit.
         """
         inp = _NOTHING if given is None else np.ascontiguousarray(given)
         if shape is None:
@@ -64,11 +59,6 @@ class Buffers:
             return out
 
         return Buffers(inp, target, deliver)
-
-
-def rows_of(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Rows along axis 0 and the shape of one row; a 0-d array is one row."""
-    return (shape[0], shape[1:]) if shape else (1, ())
 
 
 _NOTHING = np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""What one rank asks for in one collective call: the part that all ranks must agree on, and the sizes that follow from it."""
+"""What one rank asks for in one collective call: what all ranks must agree on, and the sizes that follow from it."""
 
 from __future__ import annotations
 

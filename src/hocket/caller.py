@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Caller:
         except BaseException as error:
             self._translate(error, text, seconds)
 
-    def _translate(self, error: BaseException, text: str, seconds: float) -> Any:
+    def _translate(self, error: BaseException, text: str, seconds: float) -> NoReturn:
         """Raise `error` as the public error it is, and poison the group with it."""
         me, what = self.names[self.rank], f"{text} (call {self._number})"
         if not isinstance(error, Failure):

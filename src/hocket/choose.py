@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Below this many bytes of the whole vector, one round in which everyone sends everything beats two rounds that send less.
+# Up to this many bytes, one round in which everyone sends everything beats two rounds that send less.
 ONE_SHOT = 4096
 
 
@@ -10,7 +10,7 @@ def choose(collective: str, nbytes: int, size: int, order: str = "same") -> str:
     """The name of the algorithm for a vector of `nbytes` over `size` ranks of one host.
 
     All reductions chosen here fold in rank order whatever the size of the message, so that the choice never shows in
-    the bits of the result. `order="any"` would also allow those that do not, where they were faster; on one host none is.
+    the bits of the result. `order="any"` would allow others too, where they were faster; on one host none is.
     """
     if collective == "all_reduce":
         return "one_shot" if nbytes <= ONE_SHOT or size == 1 else "two_shot"

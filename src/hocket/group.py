@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .algorithms import plan
+from .algorithms import plan as make_plan
 from .arrays import adopt
-from .buffers import Buffers, rows_of
+from .buffers import Buffers
 from .call import Call
 from .caller import Caller
 from .choose import choose
 from .config import Config
 from .ops import DTYPES, Op, resolve
 from .plan import Plan
-from .rendezvous import Links, join
+from .rendezvous import Links
+from .rendezvous import join as meet
 from .run.native import Native, create_outbox, facts
-from .work import Work
+from .shapes import Parts, join, split
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Algorithm: TypeAlias = "str | Plan | None"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
-T = TypeVar("T")
 
-NO_DATA = np.empty(0, np.uint8)
+
+class How(NamedTuple):
+    """The arguments of a call that say how, not what."""
+
+    out: Any
+    algorithm: Algorithm
+    timeout: float | None
+    async_op: bool
+    order: str = "same"
 
 
 class Group:
@@ -42,8 +51,8 @@ class Group:
     error breaks the group: later calls raise GroupBroken, which carries it. Bad arguments raise ValueError or TypeError
     before anything is sent, and leave the group as it was.
 
-    Arrays are NumPy's (ml_dtypes' bfloat16 too) or anything with DLPack on the CPU, such as torch tensors; the same kind
-    comes back. Dtypes: bool, all integers, float16, bfloat16, float32, float64, complex64, complex128.
+    Arrays are NumPy's (ml_dtypes' bfloat16 too) or anything with DLPack on the CPU, such as torch tensors; the same
+    kind comes back. Dtypes: bool, all integers, float16, bfloat16, float32, float64, complex64, complex128.
 
     All collectives take `timeout` (seconds; the group's by default) and `async_op` (give back a `Work` at once), and
     those that move data take `out` (an array for the result, which may be the input) and `algorithm` (a name from
@@ -54,13 +63,15 @@ class Group:
         self.rank = rank
         self.size = len(links.fds)
         self.timeout = timeout
-        names = [f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))]
+        names = [
+            f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))
+        ]
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names)
         _open.add(self)
 
-    # ---- reductions ---------------------------------------------------------------------------------------------------
+    # ---- reductions --------------------------------------------------------------------------------------------------
 
     def all_reduce(
         self,
@@ -77,11 +88,10 @@ class Group:
 
         `x` has the same shape and dtype on all ranks, and so has the result. `op` is "sum", "mean", "product", "min",
         "max", "band", "bor", "bxor", "land", "lor", "lxor", a binary NumPy ufunc, or a callable `f(a, b, out)`; see
-        `hocket.ops`. All ranks get the same bits, in every run and for every size of the message; `order="any"` gives up
-        the last of these for speed.
+        `hocket.ops`. All ranks get the same bits, in every run and for every size of the message; `order="any"` gives
+        up the last of these for speed.
         """
-        array = adopt(x)
-        return self._reduce("all_reduce", x, array, array.shape, op, out, None, 0, algorithm, order, timeout, async_op)
+        return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order))
 
     def reduce(
         self,
@@ -96,9 +106,8 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
-        array = adopt(x)
         self._require_rank(root, "root")
-        return self._reduce("reduce", x, array, array.shape, op, out, None, root, algorithm, order, timeout, async_op)
+        return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order), root=root)
 
     def reduce_scatter(
         self,
@@ -116,33 +125,17 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
+        parts = split(adopt(x).shape, self.size, sizes)
+        return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order), parts)
+
+    def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
-        rows, blocks = self._parts(array.shape, sizes)
-        shape = (rows[self.rank], *array.shape[1:])
-        return self._reduce("reduce_scatter", x, array, shape, op, out, blocks, 0, algorithm, order, timeout, async_op)
-
-    def _reduce(
-        self,
-        name: str,
-        x: Any,
-        array: Array,
-        shape: tuple[int, ...],
-        op: Operator,
-        out: Any,
-        blocks: tuple[int, ...] | None,
-        root: int,
-        algorithm: Algorithm,
-        order: str,
-        timeout: float | None,
-        async_op: bool,
-    ) -> Any:
         operator = resolve(op, array.dtype)
-        call = self._call(name, array.dtype, array.size, algorithm, blocks, root, op=operator.name, order=order)
-        chosen = self._plan(call, algorithm, operator)
-        buffers = self._buffers(call, chosen, x, array, shape if self._gets(call) else None, out)
-        return self._do(call, chosen, operator, buffers, timeout, async_op)
+        call = self._call(name, array.dtype, array.size, how, parts and parts.blocks, root, operator.name)
+        shape = array.shape if parts is None else parts.shape(self.rank)
+        return self._do(call, how, x, array, shape if self._gets(call) else None, op=operator)
 
-    # ---- movement -----------------------------------------------------------------------------------------------------
+    # ---- movement ----------------------------------------------------------------------------------------------------
 
     def broadcast(
         self,
@@ -156,18 +149,19 @@ class Group:
     ) -> Any:
         """The root's `x` on every rank.
 
-        Off the root, `x` only tells the shape and dtype that are expected, and its kind; it may be None.
+        Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
         self._require_rank(root, "root")
-        pattern = x if x is not None else out
+        how = How(out, algorithm, timeout, async_op)
+        pattern = out if x is None else x
+        if self.rank == root and x is None:
+            raise TypeError("the root must give the array that is broadcast")
         if pattern is None:
-            return self._learn("broadcast", root, algorithm, None, timeout, async_op)
+            return self._learn("broadcast", root, None, how)
         array = adopt(pattern)
-        call = self._call("broadcast", array.dtype, array.size, algorithm, None, root)
-        chosen = self._plan(call, algorithm)
+        call = self._call("broadcast", array.dtype, array.size, how, None, root)
         given = array if self.rank == root else None
-        buffers = self._buffers(call, chosen, pattern, given, array.shape, out, array.dtype)
-        return self._do(call, chosen, None, buffers, timeout, async_op, _note(call, array))
+        return self._do(call, how, pattern, given, array.shape, note=_note(call, array.shape))
 
     def scatter(
         self,
@@ -185,49 +179,31 @@ class Group:
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows.
         """
         self._require_rank(root, "root")
+        how = How(out, algorithm, timeout, async_op)
         if self.rank != root:
-            return self._learn("scatter", root, algorithm, sizes, timeout, async_op, out)
+            return self._learn("scatter", root, sizes, how)
         if x is None:
             raise TypeError("the root must give the array that is scattered")
         array = adopt(x)
-        rows, blocks = self._parts(array.shape, sizes)
-        call = self._call("scatter", array.dtype, array.size, algorithm, blocks, root)
-        chosen = self._plan(call, algorithm)
-        buffers = self._buffers(call, chosen, x, array, (rows[root], *array.shape[1:]), out)
-        note = _note(call, array, None if sizes is None else rows)
-        return self._do(call, chosen, None, buffers, timeout, async_op, note)
+        parts = split(array.shape, self.size, sizes)
+        call = self._call("scatter", array.dtype, array.size, how, parts.blocks, root)
+        note = _note(call, array.shape, None if sizes is None else parts.rows)
+        return self._do(call, how, x, array, parts.shape(root), note=note)
 
-    def _learn(
-        self,
-        name: str,
-        root: int,
-        algorithm: Algorithm,
-        sizes: Sequence[int] | None,
-        timeout: float | None,
-        async_op: bool,
-        out: Any = None,
-    ) -> Any:
+    def _learn(self, name: str, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         """The part of a rank that only the root can tell what it will get."""
 
         def job(seconds: float) -> Any:
             note = self._caller.learn(root, f"{name}(root={root})", seconds)
             told = json.loads(note) if note else {}
-            if told.get("collective") != name:  # the root is in another call: enter this one, and let the board say so
+            if told.get("collective") != name:  # the root is in another call: enter this one, and the board will tell
                 told = {"dtype": "uint8", "shape": (self.size,)}
             shape, dtype = tuple(told["shape"]), next(d for d in DTYPES if d.name == told["dtype"])
-            blocks = None
-            if name == "scatter":
-                rows, blocks = self._parts(shape, sizes if sizes is not None else told.get("rows"))
-                total, shape = int(np.prod(shape)), (rows[self.rank], *shape[1:])
-            else:
-                total = int(np.prod(shape))
-            call = self._call(name, dtype, total, algorithm, blocks, root)
-            chosen = self._plan(call, algorithm)
-            buffers = self._buffers(call, chosen, out, None, shape, out, dtype)
-            self._caller.call(call, chosen, None, buffers.inp, buffers.target, seconds)
-            return buffers.deliver()
+            parts = split(shape, self.size, sizes or told.get("rows")) if name == "scatter" else None
+            call = self._call(name, dtype, math.prod(shape), how, parts and parts.blocks, root)
+            return self._run(call, how, how.out, None, parts.shape(self.rank) if parts else shape)(seconds)
 
-        return self._caller.do(f"{name}(root={root})", job, self._seconds(timeout), async_op)
+        return self._caller.do(f"{name}(root={root})", job, self._seconds(how.timeout), how.async_op)
 
     def all_gather(
         self,
@@ -243,7 +219,7 @@ class Group:
 
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
-        return self._gather("all_gather", x, 0, sizes, out, algorithm, timeout, async_op)
+        return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op))
 
     def gather(
         self,
@@ -258,30 +234,13 @@ class Group:
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
         self._require_rank(root, "root")
-        return self._gather("gather", x, root, sizes, out, algorithm, timeout, async_op)
+        return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op))
 
-    def _gather(
-        self,
-        name: str,
-        x: Any,
-        root: int,
-        sizes: Sequence[int] | None,
-        out: Any,
-        algorithm: Algorithm,
-        timeout: float | None,
-        async_op: bool,
-    ) -> Any:
+    def _gather(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         array = adopt(x)
-        own, row = rows_of(array.shape)
-        rows = (own,) * self.size if sizes is None else self._sizes(sizes)
-        if rows[self.rank] != own:
-            raise ValueError(f"sizes says that rank {self.rank} gives {rows[self.rank]} rows, but x has {own}")
-        elements = int(np.prod(row))
-        blocks = None if sizes is None else tuple(n * elements for n in rows)
-        call = self._call(name, array.dtype, sum(rows) * elements, algorithm, blocks, root)
-        chosen = self._plan(call, algorithm)
-        buffers = self._buffers(call, chosen, x, array, (sum(rows), *row) if self._gets(call) else None, out)
-        return self._do(call, chosen, None, buffers, timeout, async_op)
+        parts = join(array.shape, self.rank, self.size, sizes)
+        call = self._call(name, array.dtype, parts.elements, how, parts.blocks, root)
+        return self._do(call, how, x, array, parts.joined if self._gets(call) else None)
 
     def all_to_all(
         self,
@@ -299,40 +258,36 @@ class Group:
         rank r; what each rank sends may differ, and how much will come is exchanged first.
         """
         array = adopt(x)
-        rows, blocks = self._parts(array.shape, sizes)
-        call = self._call("all_to_all", array.dtype, array.size, algorithm, blocks)
-        chosen = self._plan(call, algorithm)
+        how = How(out, algorithm, timeout, async_op)
+        parts = split(array.shape, self.size, sizes)
+        call = self._call("all_to_all", array.dtype, array.size, how, parts.blocks)
         if sizes is None:
-            buffers = self._buffers(call, chosen, x, array, array.shape, out)
-            return self._do(call, chosen, None, buffers, timeout, async_op)
-        elements = int(np.prod(array.shape[1:]))
+            return self._do(call, how, x, array, array.shape)
         ask = Call("all_to_all", np.dtype(np.int64), self.size, within=call.text)
 
         def job(seconds: float) -> Any:
-            coming = np.empty(self.size, np.int64)
-            self._caller.call(ask, self._plan(ask, None), None, np.asarray(rows, np.int64), coming, seconds)
-            shape = (int(coming.sum()), *array.shape[1:])
-            buffers = self._buffers(call, chosen, x, array, shape, out, apart=True)
-            received = tuple(int(n) * elements for n in coming)
-            self._caller.call(call, chosen, None, buffers.inp, buffers.target, seconds, received)
-            return buffers.deliver()
+            plain = How(None, None, None, False)
+            coming = self._run(ask, plain, None, np.asarray(parts.rows, np.int64), (self.size,))(seconds)
+            shape = (int(coming.sum()), *parts.row)
+            received = tuple(int(n) * math.prod(parts.row) for n in coming)
+            return self._run(call, how, x, array, shape, received=received)(seconds)
 
         return self._caller.do(call.text, job, self._seconds(timeout), async_op)
 
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns once every rank has called it."""
-        call = self._call("barrier", NO_DATA.dtype, 0, None)
-        return self._do(call, self._plan(call, None), None, Buffers.none(), timeout, async_op)
+        how = How(None, None, timeout, async_op)
+        return self._do(self._call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
-    # ---- memory and life ----------------------------------------------------------------------------------------------
+    # ---- memory and life ---------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Array:
         """A new array of `shape` and `dtype`, its contents undefined. It lies in plain memory by now."""
         return np.empty(shape, dtype)
 
     def close(self) -> None:
-        """Leave the group. Waits for what is in flight; a rank that still waits for this one gets PeerLost. A second call
-        does nothing."""
+        """Leave the group. Waits for what is in flight; a rank that still waits for this one gets PeerLost. A second
+        call does nothing."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
@@ -349,49 +304,74 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group rank {self.rank} of {self.size}>"
 
-    # ---- what the collectives share -----------------------------------------------------------------------------------
+    # ---- what the collectives share ----------------------------------------------------------------------------------
 
     def _do(
         self,
         call: Call,
-        chosen: Plan,
-        op: Op | None,
-        buffers: Buffers,
-        timeout: float | None,
-        async_op: bool,
+        how: How,
+        x: Any,
+        given: Array | None,
+        shape: tuple[int, ...] | None,
+        op: Op | None = None,
         note: str = "",
     ) -> Any:
+        job = self._run(call, how, x, given, shape, op, note)
+        return self._caller.do(call.text, job, self._seconds(how.timeout), how.async_op)
+
+    def _run(
+        self,
+        call: Call,
+        how: How,
+        x: Any,
+        given: Array | None,
+        shape: tuple[int, ...] | None,
+        op: Op | None = None,
+        note: str = "",
+        received: tuple[int, ...] | None = None,
+    ) -> Callable[[float], Any]:
+        """The job of `call`: everything that can be wrong with its arguments is found here, before it runs.
+
+        `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
+        result is of the kind of `x`.
+        """
+        plan = self._plan(call, how.algorithm, op)
+        leads = None
+        if how.out is not None and received is None and self._caller.native.can_run_in_place(plan):
+            leads = call.leads(self.rank, self.size)
+        buffers = Buffers.make(x, given, shape, call.dtype, how.out, leads)
+
         def job(seconds: float) -> Any:
-            self._caller.call(call, chosen, op, buffers.inp, buffers.target, seconds, note=note)
+            self._caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
             return buffers.deliver()
 
-        return self._caller.do(call.text, job, self._seconds(timeout), async_op)
+        return job
 
     def _call(
         self,
         name: str,
         dtype: np.dtype[Any],
         count: int,
-        algorithm: Algorithm,
+        how: How,
         blocks: tuple[int, ...] | None = None,
         root: int = 0,
         op: str = "",
-        order: str = "same",
     ) -> Call:
-        if order not in ("same", "any"):
-            raise ValueError(f'order is "same" or "any", not {order!r}')
-        label = "auto" if algorithm is None else algorithm.algorithm if isinstance(algorithm, Plan) else algorithm
-        return Call(name, dtype, count, op, root, blocks, label, order)
+        if how.order not in ("same", "any"):
+            raise ValueError(f'order is "same" or "any", not {how.order!r}')
+        label = how.algorithm.algorithm if isinstance(how.algorithm, Plan) else how.algorithm or "auto"
+        return Call(name, dtype, count, op, root, blocks, label, how.order)
 
-    def _plan(self, call: Call, algorithm: Algorithm, op: Op | None = None) -> Plan:
-        """The plan for `call`, proved to be right for it."""
+    def _plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
+        """The plan for `call`, which keeps its promise and fits the operator."""
         if isinstance(algorithm, Plan):
             chosen = algorithm
             if (chosen.collective, chosen.size, chosen.root) != (call.collective, self.size, call.root):
-                raise ValueError(f"{chosen!r} is no plan for {call.collective} over {self.size} ranks, root {call.root}")
+                raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
+            facts(chosen)
         else:
             name = algorithm or choose(call.collective, call.nbytes, self.size, call.order)
-            chosen = plan(call.collective, name, self.size, call.root)
+            chosen = make_plan(call.collective, name, self.size, call.root)
         if op is not None and op.function is not None and call.order == "same" and not facts(chosen).rank_order:
             raise ValueError(
                 f"{chosen.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
@@ -399,44 +379,8 @@ class Group:
             )
         return chosen
 
-    def _buffers(
-        self,
-        call: Call,
-        chosen: Plan,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        out: Any,
-        dtype: np.dtype[Any] | None = None,
-        apart: bool = False,
-    ) -> Buffers:
-        """Contiguous input and output of a call: in one memory where `chosen` can work there, apart otherwise."""
-        in_place = not apart and out is not None and self._caller.native.can_run_in_place(chosen)
-        leads = call.leads(self.rank, self.size)
-        return Buffers.make(x, given, shape, dtype or call.dtype, out, leads if in_place else None)
-
     def _gets(self, call: Call) -> bool:
         return call.collective not in ("reduce", "gather") or call.root == self.rank
-
-    def _parts(self, shape: tuple[int, ...], sizes: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """How many rows of an array of `shape` each rank gets, and the elements of each block where that is uneven."""
-        if not shape:
-            raise ValueError("a 0-d array has no axis 0 to split")
-        if sizes is None:
-            if shape[0] % self.size:
-                raise ValueError(f"axis 0 of shape {shape} does not divide by {self.size} ranks: give sizes=")
-            return (shape[0] // self.size,) * self.size, None
-        rows = self._sizes(sizes)
-        if sum(rows) != shape[0]:
-            raise ValueError(f"sizes {list(rows)} make {sum(rows)} rows, but axis 0 of shape {shape} has {shape[0]}")
-        elements = int(np.prod(shape[1:]))
-        return rows, tuple(n * elements for n in rows)
-
-    def _sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        rows = tuple(int(n) for n in sizes)
-        if len(rows) != self.size or any(n < 0 for n in rows):
-            raise ValueError(f"sizes is one number of rows, not below zero, for each of {self.size} ranks; not {sizes}")
-        return rows
 
     def _require_rank(self, rank: int, what: str) -> None:
         if not isinstance(rank, (int, np.integer)) or isinstance(rank, bool):
@@ -464,14 +408,14 @@ def init(timeout: float | None = None) -> Group:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
     fd = create_outbox(config.size)
     try:
-        return Group(config.rank, join(config, fd, seconds), seconds)
+        return Group(config.rank, meet(config, fd, seconds), seconds)
     finally:
         os.close(fd)
 
 
-def _note(call: Call, array: Array, rows: tuple[int, ...] | None = None) -> str:
+def _note(call: Call, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
     """What the root's call board tells the ranks that do not know what they will get."""
-    return json.dumps({"collective": call.collective, "dtype": array.dtype.name, "shape": array.shape, "rows": rows})
+    return json.dumps({"collective": call.collective, "dtype": call.dtype.name, "shape": shape, "rows": rows})
 
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()

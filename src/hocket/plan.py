@@ -7,9 +7,9 @@ which thread. There are two verbs and three buffers:
     reduce(dst, src)    dst becomes dst op src        out(rank, chunk)   what the caller gets
                                                       tmp(rank, chunk)   memory the plan owns
 
-An algorithm is a generator over **steps**. What it yields, one `Front` or a tuple of them, is one step: a front of moves
-that happen together, held in columns (one NumPy array per field, one entry per move), so that thousands of ranks are one
-array operation:
+An algorithm is a generator over **steps**. What it yields, one `Front` or a tuple of them, is one step: a front of
+moves that happen together, held in columns (one NumPy array per field, one entry per move), so that thousands of ranks
+are one array operation:
 
     c = np.arange(n)
     yield reduce(out((c + 1) % n, c), out(c, c))        # n moves in one step
@@ -18,10 +18,10 @@ All moves of a front read what was there *before* it; then they write. No move r
 front writes. Several moves may write one slot: they apply in the order written, and only the first may be a copy; that
 is a many-source reduce, and how a fold in rank order is written.
 
-**Chunks** are pieces of the collective's whole vector, and an index means the same piece in `inp` and in `out` on every
-rank: in all_gather over n ranks, `inp(r, r)` is what rank r gives and `out(q, r)` is where rank q gets it. (In
-all_to_all, whose ranks all hold different vectors, `inp(r, j)` goes to rank j and `out(r, i)` came from rank i.) How many
-bytes a chunk has is decided later, by `bind`. Slot `tmp(r, t)` is as large as chunk `t % chunks`.
+**Chunks** are pieces of the collective's whole vector, and an index means the same piece in `inp` and in `out` on
+every rank: in all_gather over n ranks, `inp(r, r)` is what rank r gives and `out(q, r)` is where rank q gets it. (In
+all_to_all, whose ranks all hold different vectors, `inp(r, j)` goes to rank j and `out(r, i)` came from rank i.) How
+many bytes a chunk has is decided later, by `bind`. Slot `tmp(r, t)` is as large as chunk `t % chunks`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ VERBS = ("copy", "reduce")
 
 
 class Slots(NamedTuple):
-    """Places: `count` chunks from `chunk` on, in one buffer of `rank`. Each field is an int or an array; they broadcast."""
+    """Places: `count` chunks from `chunk` on, in one buffer of `rank`. Fields are ints or arrays, which broadcast."""
 
     buf: int
     rank: Index
     chunk: Index
-    count: Index
+    count: Index  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
 
 
 def inp(rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
@@ -142,7 +142,7 @@ Steps: TypeAlias = Iterable[Step]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A collective algorithm for one number of ranks: a value. Frozen, hashable, and equal when it moves the same things.
+    """A collective algorithm for one number of ranks: a value. Frozen, hashable; equal when it moves the same things.
 
     `source` makes the steps anew each time they are asked for, so that a plan for thousands of ranks is streamed and
     never stored. `chunks` is the number of chunks of the whole vector, at least `size` where each rank owns a part.
@@ -195,7 +195,9 @@ class Plan:
         """The plan that `to_json` wrote. Raises PlanError when the text is no plan."""
         try:
             data = json.loads(text)
-            steps = tuple(Front(*np.asarray(step, np.int64).reshape(-1, len(FIELDS)).T.copy()) for step in data["steps"])
+            steps = tuple(
+                Front(*np.asarray(step, np.int64).reshape(-1, len(FIELDS)).T.copy()) for step in data["steps"]
+            )
             head = (data["collective"], data["algorithm"], int(data["size"]), int(data["root"]), int(data["chunks"]))
             if tuple(data["fields"]) != FIELDS:
                 raise ValueError(f"fields are {data['fields']}, not {list(FIELDS)}")

@@ -51,8 +51,8 @@ class Native:
         received: tuple[int, ...] | None = None,
         note: str = "",
     ) -> None:
-        """Execute this rank's share of `plan` as call `number`. Both arrays are C-contiguous; they share memory wherever
-        both have a slot of one index, or nowhere.
+        """Execute this rank's share of `plan` as call `number`. Both arrays are C-contiguous; they share memory
+        wherever both have a slot of one index, or nowhere.
 
         `received` are the elements that come from each rank in an all_to_all of uneven sizes. `note` can be learnt by
         the others while the call lasts.
@@ -69,7 +69,8 @@ class Native:
 
     def learn(self, peer: int, number: int, seconds: float) -> str:
         """The note of `peer` in call `number`, when it has entered that."""
-        return self.core.learn(peer, number, seconds).partition("\n")[2]
+        text: str = self.core.learn(peer, number, seconds)
+        return text.partition("\n")[2]
 
     def can_run_in_place(self, plan: Plan) -> bool:
         """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""
@@ -97,10 +98,17 @@ class Native:
         signals = plan.collective == "barrier"
         unheard = sorted(set(range(self.size)) - {self.rank} - rows.heard(signals))
         program = _core.Program(
-            sends, receives, unheard,
+            sends,
+            receives,
+            unheard,
             segment=whole if whole <= SEGMENT else SEGMENT,
-            tmp_bytes=tmp_bytes, itemsize=itemsize, divisor=self.size if op and op.mean else 1, signals=signals,
-            dtype=DTYPES[call.dtype], op=op.code if op else -1, custom=_custom(op, call.dtype),
+            tmp_bytes=tmp_bytes,
+            itemsize=itemsize,
+            divisor=self.size if op and op.mean else 1,
+            signals=signals,
+            dtype=DTYPES[call.dtype],
+            op=op.code if op else -1,
+            custom=_custom(op, call.dtype),
         )
         return program, call.fingerprint(plan)
 
@@ -146,4 +154,6 @@ def _custom(op: Op | None, dtype: np.dtype[Any]) -> Callable[[int, list[int], in
 
 def _array(address: int, count: int, dtype: np.dtype[Any]) -> Array:
     """A view of memory that the engine lends for one fold."""
-    return np.ndarray((count,), dtype, buffer=(ctypes.c_char * (count * dtype.itemsize)).from_address(address))
+    return np.ndarray(
+        (count,), dtype, buffer=memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address))
+    )

@@ -1,0 +1,36 @@
+"""The native core. Private: addresses are integers, and nothing is checked."""
+
+from collections.abc import Callable
+
+class Failure(RuntimeError):
+    """`args` are the kind (csrc/wait.h), the peer, the text, and whether another rank found it."""
+
+class Program:
+    def __init__(
+        self,
+        sends: list[tuple[int, int, int, int, int, list[int], int]],
+        receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, int]],
+        unheard: list[int],
+        segment: int,
+        tmp_bytes: int,
+        itemsize: int,
+        divisor: int,
+        signals: bool,
+        dtype: int,
+        op: int,
+        custom: Callable[[int, list[int], int], None] | None,
+    ) -> None: ...
+
+class SharedMemory:
+    def __init__(self, rank: int, fds: list[int], sockets: list[int], slots: int) -> None: ...
+    @staticmethod
+    def outbox_bytes(size: int, slots: int) -> int: ...
+    def describe(self, fingerprint: int, text: str) -> None: ...
+    def learn(self, peer: int, number: int, seconds: float) -> str: ...
+    def call(self, program: Program, number: int, fingerprint: int, inp: int, out: int, seconds: float) -> None: ...
+    def poison(self, kind: int, peer: int, text: str) -> None: ...
+    def leave(self) -> None: ...
+
+def fold(dtype: int, op: int, isa: int, to: int, also: int, sources: list[int], count: int, divisor: int) -> None: ...
+def supported(dtype: int, op: int) -> bool: ...
+def isas() -> list[int]: ...
