@@ -1,9 +1,6 @@
 // Chooses among the instruction sets; the only place that knows which there are.
 #include "reduce.h"
 
-#include <stdexcept>
-#include <string>
-
 namespace hocket {
 
 namespace base {
@@ -48,40 +45,5 @@ size_t size_of(Dtype dtype) {
   static constexpr uint8_t kSizes[kDtypes] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return kSizes[static_cast<size_t>(dtype)];
 }
-
-namespace raw {
-
-namespace {
-
-template <class Enum>
-Enum checked(int value, size_t end, const char* what) {
-  if (value < 0 || static_cast<size_t>(value) >= end) throw std::invalid_argument(std::string("no such ") + what);
-  return static_cast<Enum>(value);
-}
-
-}  // namespace
-
-bool supported(int dtype, int op) {
-  return hocket::find_fold(checked<Dtype>(dtype, kDtypes, "dtype"), checked<Op>(op, kOps, "op")) != nullptr;
-}
-
-std::vector<int> isas() {
-  std::vector<int> numbers;
-  for (const Isa isa : hocket::isas()) numbers.push_back(static_cast<int>(isa));
-  return numbers;
-}
-
-void fold(int dtype, int op, int isa, uintptr_t dst, uintptr_t also, const std::vector<uintptr_t>& sources,
-          size_t count, uint64_t divisor) {
-  if (!supported(dtype, op)) throw std::invalid_argument("no such pair of dtype and op");
-  const auto set = checked<Isa>(isa, hocket::isas().size(), "instruction set");
-  if (sources.empty()) throw std::invalid_argument("nothing to fold");
-  std::vector<const void*> addresses;
-  for (const uintptr_t source : sources) addresses.push_back(reinterpret_cast<const void*>(source));
-  hocket::find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op), set)(
-      reinterpret_cast<void*>(dst), reinterpret_cast<void*>(also), addresses.data(), addresses.size(), count, divisor);
-}
-
-}  // namespace raw
 
 }  // namespace hocket

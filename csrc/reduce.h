@@ -32,13 +32,4 @@ enum class Isa : uint8_t { base, avx2, avx512 };
 std::vector<Isa> isas();  // those that this machine can run, the best one last
 Fold find_fold(Dtype, Op, Isa);
 
-// The same with plain numbers, as Python passes them: enumerators in their order, addresses as integers. Throws
-// std::invalid_argument for what does not exist.
-namespace raw {
-bool supported(int dtype, int op);
-std::vector<int> isas();
-void fold(int dtype, int op, int isa, uintptr_t dst, uintptr_t also, const std::vector<uintptr_t>& sources,
-          size_t count, uint64_t divisor);
-}  // namespace raw
-
 }  // namespace hocket
