@@ -51,14 +51,17 @@ CustomFold custom_fold(nb::object function) {
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize, uint64_t divisor,
                   bool signals, int dtype, int op, nb::object custom) {
-  new (self) Program{.segment = segment,
+  new (self) Program{.sends = {},
+                     .receives = {},
+                     .segment = segment,
                      .tmp_bytes = tmp_bytes,
                      .itemsize = itemsize,
                      .divisor = divisor,
                      .signals = signals,
                      .unheard = std::move(unheard),
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
-                     .custom = custom_fold(std::move(custom))};
+                     .custom = custom_fold(std::move(custom)),
+                     .scratch = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after] : sends) {
     self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after});
   }

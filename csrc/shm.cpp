@@ -320,8 +320,8 @@ void SharedMemory::compare(int peer) {
   if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
   const int first = std::min(rank_, peer), second = std::max(rank_, peer);
   throw Failure{Failure::mismatch, peer,
-                "rank " + std::to_string(first) + " called " + text(first, call) + ", but rank " +
-                    std::to_string(second) + " called " + text(second, call)};
+                "rank " + std::to_string(first) + " called " + title(first, call) + ", but rank " +
+                    std::to_string(second) + " called " + title(second, call)};
 }
 
 std::string SharedMemory::text(int peer, uint64_t call) const {
@@ -333,10 +333,15 @@ std::string SharedMemory::text(int peer, uint64_t call) const {
   return get(t.text, sizeof t.text);
 }
 
+std::string SharedMemory::title(int peer, uint64_t call) const {
+  const std::string whole = text(peer, call);
+  return whole.substr(0, whole.find('\n'));
+}
+
 void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
   compare(peer);
   throw Failure{Failure::internal, peer,
-                "in " + text(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) + " with " +
+                "in " + title(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) + " with " +
                     std::to_string(message.bytes) + " bytes came where call " + std::to_string(expected.call) +
                     " has one of " + std::to_string(bytes)};
 }

@@ -55,7 +55,7 @@ class SharedMemory : public Port {
   int size() const { return size_; }
   std::vector<std::byte*> mailboxes() const;
 
-  // The call board. Texts are what an error prints of a call; they are kept by fingerprint.
+  // The call board. Texts are kept by fingerprint; their first line is what an error prints of a call.
   void describe(uint64_t fingerprint, const std::string& text);
   void enter(uint64_t call, uint64_t fingerprint);
   // Waits until each of `peers` has entered `call`, and throws Failure::mismatch if one entered another.
@@ -91,6 +91,7 @@ class SharedMemory : public Port {
   void check_sockets();
   void gone(int peer, const char* how);
   std::string text(int peer, uint64_t call) const;
+  std::string title(int peer, uint64_t call) const;  // its first line
 
   const int rank_, size_;
   const uint64_t slots_;

@@ -27,6 +27,8 @@ from .rendezvous import Links
 from .rendezvous import join as meet
 from .run.native import Native, create_outbox, facts
 from .shapes import Parts, join, split
+from .subgroups import form
+from .subgroups import meet as meet_part
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Algorithm: TypeAlias = "str | Plan | None"
@@ -279,6 +281,42 @@ class Group:
         how = How(None, None, timeout, async_op)
         return self._do(self._call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
+    # ---- smaller groups ----------------------------------------------------------------------------------------------
+
+    def subgroup(self, ranks: Sequence[int]) -> Group | None:
+        """A new group of `ranks` (of this group), which get the ranks 0, 1, ... there, in the order given.
+
+        Every rank of this group calls it, with the same `ranks`; those that are not among them get None. The new group
+        works apart from this one and must be closed on its own.
+        """
+        members = list(ranks)
+        for rank in members:
+            self._require_rank(rank, "a member")
+        if len(set(members)) != len(members) or not members:
+            raise ValueError(f"ranks {members} are no group: each member once, and at least one")
+        if self.rank not in members:
+            return self._form(f"subgroup({members})", None, 0)
+        return self._form(f"subgroup({members})", 0, members.index(self.rank))
+
+    def split(self, color: int | None, key: int = 0) -> Group | None:
+        """New groups, one per `color`, each of the ranks that gave that colour, in the order of (`key`, rank).
+
+        Every rank of this group calls it; those whose colour is None get None. As in MPI_Comm_split.
+        """
+        return self._form("split", color, key)
+
+    def _form(self, within: str, color: int | None, key: int) -> Group | None:
+        def gather(row: Array) -> Array:
+            how = How(None, None, None, False)
+            call = Call("all_gather", row.dtype, row.size * self.size, within=within)
+            rows: Array = self._do(call, how, row, row, (self.size, row.size))
+            return rows
+
+        part = form(gather, color, key)
+        if part is None:
+            return None
+        return _assemble(part.rank, len(part.members), self.timeout, lambda fd: meet_part(part, fd, self.timeout))
+
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Array:
@@ -406,9 +444,14 @@ def init(timeout: float | None = None) -> Group:
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-    fd = create_outbox(config.size)
+    return _assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds))
+
+
+def _assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
+    """The group of the ranks that `meet` links, each with an outbox of its own."""
+    fd = create_outbox(size)
     try:
-        return Group(config.rank, meet(config, fd, seconds), seconds)
+        return Group(rank, meet(fd), timeout)
     finally:
         os.close(fd)
 
