@@ -39,8 +39,9 @@ def interpret(
     `sizes` are the elements of each rank's block, as given in scatter and reduce_scatter; in all_to_all there is a list
     of them for every rank: what it sends to each. Without, vectors are cut as evenly as they can be.
 
-    With `in_place`, `out` is the memory of `inp` wherever a rank has both. With `accumulate`, all that one front folds
-    into one slot is folded in that dtype and rounded once. The given arrays are never written.
+    With `in_place`, `out` is the memory of `inp` wherever a rank has both; in all_to_all, ValueError where they are not
+    equally large. With `accumulate`, all that one front folds into one slot is folded in that dtype and rounded once.
+    The given arrays are never written.
     """
     given, got = _lengths(plan, arrays, sizes)
     memory = _Memory(plan, arrays, given, got, in_place)
@@ -64,6 +65,8 @@ class _Memory:
         for r, c in np.argwhere(self.promise.out).tolist():
             source = self.slots.get((INP, r, c))
             if in_place and source is not None:
+                if len(source) != got[r, c]:
+                    raise ValueError(f"not in place: rank {r} gives {len(source)} elements where it gets {got[r, c]}")
                 self.slots[OUT, r, c] = source  # the same memory
             elif self.promise.seed[r, c] and source is not None:
                 self.slots[OUT, r, c] = source.copy()

@@ -1,0 +1,69 @@
+"""Every algorithm is proved for every number of ranks from 1 to 64, in place and not, and its facts are as expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import NAMES, ROOTED
+
+from hocket.algorithms import plan
+from hocket.check import Facts, check
+from hocket.plan import Plan, copy, inp, out, reduce, tmp
+
+ALL = Facts(in_place=True, same_everywhere=True, size_invariant=True, rank_order=True)
+# In a ring each chunk starts at another rank, so that each has another bracket, and only one is in rank order.
+RING = Facts(in_place=True, same_everywhere=True, size_invariant=False, rank_order=False)
+EXPECTED = {("all_reduce", "ring"): RING, ("reduce_scatter", "ring"): RING}
+
+
+@pytest.mark.parametrize("name", NAMES, ids="-".join)
+def test_proved_for_1_to_64_ranks(name: tuple[str, str]) -> None:
+    for n in range(1, 65):
+        assert check(plan(*name, n)) == (EXPECTED.get(name, ALL) if n > 1 else ALL), n
+
+
+@pytest.mark.parametrize("name", ROOTED, ids="-".join)
+def test_proved_for_every_root(name: tuple[str, str]) -> None:
+    for n in (2, 3, 5, 8, 13):
+        for root in range(n):
+            made = plan(*name, n, root)
+            assert made.root == root
+            assert check(made) == ALL, (n, root)
+
+
+@pytest.mark.parametrize("name", [("all_reduce", "ring"), ("all_reduce", "one_shot"), ("reduce_scatter", "ring")])
+def test_proved_for_1024_ranks(name: tuple[str, str]) -> None:
+    """A million moves, and no loop over them."""
+    assert check(plan(*name, 1024)) == EXPECTED.get(name, ALL)
+
+
+def test_a_size_of_one_moves_nothing_between_ranks() -> None:
+    for name in NAMES:
+        for front in plan(*name, 1).fronts():
+            assert (front.dst_rank == front.src_rank).all(), name
+
+
+def test_in_place_is_found_wrong() -> None:
+    """The well-known pairwise exchange sends to r+h what r-h has overwritten, when input and output are one."""
+
+    r = np.arange(5)
+    shifted = [copy(out((r + h) % 5, r), inp(r, (r + h) % 5)) for h in range(1, 5)]
+    facts = check(Plan("all_to_all", "shifted", 5, 0, 5, lambda: shifted))
+    assert facts == Facts(in_place=False, same_everywhere=True, size_invariant=True, rank_order=True)
+
+
+def test_same_everywhere_is_found_wrong() -> None:
+    """Everyone adds to its own what comes from the right: each sum has another bracket."""
+    r = np.arange(3)
+    front = tuple(reduce(out(r), inp((r + k) % 3)) for k in (1, 2))
+    facts = check(Plan("all_reduce", "selfish", 3, 0, 1, lambda: [front]))
+    assert facts == Facts(in_place=True, same_everywhere=False, size_invariant=False, rank_order=False)
+
+
+def test_rank_order_and_size_are_found_wrong_one_by_one() -> None:
+    """One bracket for all, but backwards; and two chunks in rank order, but with two brackets."""
+    backwards = (copy(out(0), inp(2)), reduce(out(0), inp(1)), reduce(out(0), inp(0)))
+    assert check(Plan("reduce", "backwards", 3, 0, 1, lambda: [backwards])) == Facts(True, True, True, False)
+    left = reduce(out(0, 0), inp([1, 2], 0))  # type: ignore[arg-type]  # (0 1) 2
+    right = [(copy(tmp(0, 1), inp(1, 1)), reduce(tmp(0, 1), inp(2, 1))), reduce(out(0, 1), tmp(0, 1))]  # 0 (1 2)
+    assert check(Plan("reduce", "lopsided", 3, 0, 2, lambda: [left, *right])) == Facts(True, True, False, True)
