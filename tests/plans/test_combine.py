@@ -1,0 +1,84 @@
+"""Combining plans keeps them right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import NAMES
+
+from hocket.algorithms import ALGORITHMS, combine, plan, recursive_doubling, ring
+from hocket.check import check
+from hocket.collectives import COLLECTIVES
+from hocket.count import count
+from hocket.plan import Plan, Steps, copy, inp, out, reduce, tmp
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), name=st.sampled_from(NAMES), n=st.integers(1, 12))
+def test_a_plan_under_other_names_stays_right(data: st.DataObject, name: tuple[str, str], n: int) -> None:
+    """Ranks in any order; where they own blocks, the chunks with them; where they do not, chunks in any order."""
+    spec, original = COLLECTIVES[name[0]], plan(*name, n)
+    ranks = data.draw(st.permutations(range(n)))
+    chunks = ranks if spec.blocks else data.draw(st.none() | st.permutations(range(original.chunks)))
+    made = Plan(*name, n, ranks[0], original.chunks, lambda: combine.onto(original.source(), ranks, chunks))
+    facts, before = check(made), check(original)
+    assert (facts.same_everywhere, facts.in_place) == (before.same_everywhere, before.in_place)
+    assert facts.size_invariant == before.size_invariant
+    a, b = count(made), count(original)
+    assert (a.rounds, a.steps, a.messages) == (b.rounds, b.steps, b.messages)
+    for mine, its in ((a.messages_sent, b.messages_sent), (a.chunks_sent, b.chunks_sent)):
+        assert [mine[r] for r in ranks] == list(its)
+
+
+def test_onto_keeps_spans_together_where_it_can() -> None:
+    span = copy(tmp(1, 2, 4), inp(0, 2, 4))
+    (turned,) = combine.onto([span], [5, 7], [3, 4, 5, 0, 1, 2])
+    assert str(turned) == "r7.tmp[5] <- r5.inp[5]  r7.tmp[0:3] <- r5.inp[0:3]"
+    (second,) = combine.onto([copy(tmp(1, 6, 6), inp(0, 0, 6))], [0, 1], [3, 4, 5, 0, 1, 2])  # the second row of tmp
+    assert str(second) == "r1.tmp[9:12] <- r0.inp[3:6]  r1.tmp[6:9] <- r0.inp[0:3]"
+
+
+def test_then_is_one_after_the_other() -> None:
+    """An all-reduce on a ring is a reduce-scatter and then an all-gather, in as many rounds."""
+
+    def twice(n: int) -> Steps:
+        return combine.then(ring.reduce_scatter(n), ring.all_gather(n))
+
+    for n in range(1, 9):
+        made = Plan("all_reduce", "twice round", n, 0, n, lambda n=n: twice(n))  # type: ignore[misc]
+        assert check(made) == check(plan("all_reduce", "ring", n))
+        assert count(made).rounds == count(plan("all_reduce", "ring", n)).rounds
+        assert count(made).bytes_per_rank == count(plan("all_reduce", "ring", n)).bytes_per_rank
+
+
+@pytest.mark.parametrize("n", [*range(1, 34), 64, 100])
+def test_folded_makes_powers_of_two_into_every_number(n: int) -> None:
+    """Also an algorithm that cuts the vector, into as many chunks as there are ranks inside."""
+
+    @combine.folded
+    def two_shot(two: int) -> Steps:
+        assert two & (two - 1) == 0
+        r = np.arange(two)
+        yield copy(tmp(r, r), inp(0, r)), *(reduce(tmp(r, r), inp(s, r)) for s in range(1, two))
+        q, c = np.divmod(np.arange(two * two), two)
+        yield copy(out(q, c), tmp(c, c))
+
+    chunks = 1 << (n.bit_length() - 1)
+    facts = check(Plan("all_reduce", "folded", n, 0, chunks, lambda: two_shot(n)))
+    assert facts.rank_order
+    assert facts.size_invariant
+    assert facts.in_place
+
+
+def test_folded_leaves_powers_of_two_alone() -> None:
+    inside = recursive_doubling.all_reduce.__wrapped__  # type: ignore[attr-defined]
+    for n in (1, 2, 4, 16):
+        assert Plan("all_reduce", "recursive_doubling", n, 0, 1, lambda n=n: inside(n)) == plan(  # type: ignore[misc]
+            "all_reduce", "recursive_doubling", n
+        )
+
+
+def test_every_algorithm_is_one_that_the_collectives_know() -> None:
+    assert {collective for collective, _ in ALGORITHMS} == set(COLLECTIVES)

@@ -1,0 +1,112 @@
+"""What plans cost, against the formulas of the literature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+from oracle import NAMES
+
+from hocket.algorithms import plan
+from hocket.count import Counts, count
+from hocket.plan import Plan, copy, inp, out, tmp
+
+
+def log(n: int) -> int:
+    """⌈log2 n⌉."""
+    return (n - 1).bit_length()
+
+
+def share(n: int) -> Fraction:
+    return Fraction(n - 1, n)
+
+
+def doubling(n: int) -> tuple[int, int]:
+    """Rounds and messages of recursive doubling: two rounds more, and two messages for each rank beyond a power of two."""
+    two = 1 << (n.bit_length() - 1)
+    extra = n - two
+    return log(two) + 2 * (extra > 0), two * log(two) + 2 * extra
+
+
+Row = tuple[int, int, Fraction | int]  # rounds, messages in total, bytes sent by the busiest rank
+
+FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
+    ("all_reduce", "naive"): lambda n: (2, 2 * (n - 1), n - 1),
+    ("all_reduce", "ring"): lambda n: (2 * (n - 1), 2 * n * (n - 1), 2 * share(n)),
+    ("all_reduce", "one_shot"): lambda n: (1, n * (n - 1), n - 1),
+    ("all_reduce", "two_shot"): lambda n: (2, 2 * n * (n - 1), 2 * share(n)),
+    ("all_reduce", "binomial_tree"): lambda n: (2 * log(n), 2 * (n - 1), max(1, log(n))),
+    ("all_reduce", "recursive_doubling"): lambda n: (*doubling(n), log(1 << (n.bit_length() - 1)) + (n & (n - 1) > 0)),
+    ("reduce", "direct"): lambda n: (1, n - 1, 1),
+    ("reduce", "binomial_tree"): lambda n: (log(n), n - 1, 1),
+    ("broadcast", "direct"): lambda n: (1, n - 1, n - 1),
+    ("broadcast", "binomial_tree"): lambda n: (log(n), n - 1, log(n)),
+    ("broadcast", "scatter_all_gather"): lambda n: (log(n) + n - 1, n * (n - 1), 2 * share(n)),
+    ("scatter", "direct"): lambda n: (1, n - 1, share(n)),
+    ("scatter", "binomial_tree"): lambda n: (log(n), n - 1, share(n)),
+    ("gather", "direct"): lambda n: (1, n - 1, Fraction(1, n)),
+    ("gather", "binomial_tree"): lambda n: (log(n), n - 1, Fraction(largest(n), n)),
+    ("all_gather", "direct"): lambda n: (1, n * (n - 1), share(n)),
+    ("all_gather", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
+    ("reduce_scatter", "direct"): lambda n: (1, n * (n - 1), share(n)),
+    ("reduce_scatter", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
+    ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
+    ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),
+    ("barrier", "dissemination"): lambda n: (log(n), n * log(n), share(n)),
+}
+
+
+def largest(n: int) -> int:
+    """The ranks in the largest subtree below the root of a binomial tree."""
+    return max(min(1 << k, n - (1 << k)) for k in range(log(n)))
+
+
+@pytest.mark.parametrize("name", NAMES, ids="-".join)
+def test_the_literature_agrees(name: tuple[str, str]) -> None:
+    for n in range(2, 34):
+        got = count(plan(*name, n))
+        assert (got.rounds, got.messages, got.bytes_per_rank) == FORMULAS[name](n), n
+
+
+def test_alone_nothing_is_sent() -> None:
+    for name in NAMES:
+        got = count(plan(*name, 1))
+        assert (got.rounds, got.messages, got.bytes_per_rank, got.reduced_per_rank) == (0, 0, 0, 0), name
+
+
+def test_the_well_known_confusion() -> None:
+    """2(n-1) messages: those of the naive algorithm in total, and those of a ring per rank."""
+    for n in (2, 3, 8, 100):
+        naive, ring, one_shot = (count(plan("all_reduce", name, n)) for name in ("naive", "ring", "one_shot"))
+        assert naive.messages == 2 * (n - 1)
+        assert one_shot.messages == n * (n - 1)
+        assert ring.messages_sent == (2 * (n - 1),) * n
+        assert ring.messages == 2 * n * (n - 1)
+
+
+def test_sums_are_shared_or_not() -> None:
+    """The gamma count: who folds how much."""
+    for n in (2, 5, 8):
+        sums = {
+            name: count(plan("all_reduce", name, n)).reduced_per_rank
+            for name in ("naive", "one_shot", "two_shot", "ring")
+        }
+        assert sums == {"naive": n - 1, "one_shot": n - 1, "two_shot": share(n), "ring": share(n)}
+
+
+def test_a_message_is_all_that_goes_from_one_to_one_in_a_step() -> None:
+    two_moves = (copy(out(1, 0), inp(0, 0)), copy(out(1, 1, 2), inp(0, 1, 2)))
+    got = count(Plan("broadcast", "x", 3, 0, 3, lambda: [two_moves, copy(out(2, 0, 3), out(1, 0, 3))]))
+    assert got == Counts(3, 2, 2, (1, 1, 0), (3, 3, 0), (0, 0, 0))
+    assert got.bytes_per_rank == 1
+
+
+def test_rounds_are_chains_not_steps() -> None:
+    """Steps that have nothing to do with each other are no chain; a rank that sends in both makes them one."""
+    apart = [copy(tmp(1), inp(0)), copy(tmp(3), inp(2))]
+    sender = [copy(tmp(1), inp(0)), copy(tmp(3), inp(0))]
+    receiver = [copy(tmp(1, 0), inp(0)), copy(tmp(1, 1), inp(2))]
+    carried = [copy(tmp(1), inp(0)), copy(tmp(1, 1), tmp(1, 0)), copy(tmp(2), tmp(1, 1))]
+    for steps, rounds in ((apart, 1), (sender, 2), (receiver, 2), (carried, 2)):
+        assert count(Plan("all_reduce", "x", 4, 0, 1, lambda steps=steps: steps)).rounds == rounds  # type: ignore[misc]
