@@ -23,7 +23,7 @@ def share(n: int) -> Fraction:
 
 
 def doubling(n: int) -> tuple[int, int]:
-    """Rounds and messages of recursive doubling: two rounds more, and two messages for each rank beyond a power of two."""
+    """Rounds and messages of recursive doubling: two rounds more, and two messages per rank beyond a power of two."""
     two = 1 << (n.bit_length() - 1)
     extra = n - two
     return log(two) + 2 * (extra > 0), two * log(two) + 2 * extra
