@@ -5,7 +5,7 @@
     0─┐   2─┐     4─┐   6─┐    subtrees first, the way down the largest: ⌈log2 n⌉ rounds each.
     0 1   2 3     4 5   6 7
 
-Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4; the tree is that of Vuillemin, CACM 21(4), 1978.
+Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005; the tree is that of Vuillemin, CACM 21(4), 1978.
 """
 
 from __future__ import annotations

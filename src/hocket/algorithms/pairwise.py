@@ -5,8 +5,8 @@
     step 2   0─2 1─5 3─4        who would meet itself has a pause.
     ...
 
-No link is ever shared, and since partners swap in one step, it is right in place too. Thakur, Rabenseifner & Gropp,
-IJHPCA 19(1), 2005, section 4.3; the tournament is Kirkman's, 1847.
+No rank ever speaks to two at once, and since partners swap in one step, it is right in place too. Thakur, Rabenseifner
+& Gropp, IJHPCA 19(1), 2005; the tournament is Kirkman's, 1847.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..plan import Steps, copy, inp, out
 
 
 def all_to_all(n: int) -> Steps:
-    """Steps n-1 (n where n is odd), messages n-1 per rank, bytes sent per rank (n-1)/n S."""
+    """Rounds n-1 (n where n is odd), messages n-1 per rank, bytes sent per rank (n-1)/n S."""
     odd = n - 1 + n % 2
     r = np.arange(n)
     for h in range(odd):

@@ -4,7 +4,7 @@
     r0 ◀───────▶ r2              Both partners fold the lower rank's sum first, so all ranks hold
           r1 ◀───────▶ r3        the same bracket, hence the same bits, and in rank order.
 
-Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4.4.
+Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .combine import folded
 
 @folded
 def all_reduce(n: int) -> Steps:
-    """Rounds log2 n (and 2 more where n is no power of two), bytes sent per rank S each."""
+    """Rounds ⌊log2 n⌋, and 2 more where n is no power of two; bytes sent per rank S in each."""
     r, rounds = np.arange(n), (n - 1).bit_length()
     held = inp
     for k in range(rounds):

@@ -15,7 +15,7 @@ from .combine import fronts, then
 
 
 def broadcast(n: int) -> Steps:
-    """Rounds ⌈log2 n⌉ + n-1, bytes sent by the root less than 2(n-1)/n S."""
+    """Rounds ⌈log2 n⌉ + n-1, bytes sent by the root 2(n-1)/n S."""
     return then(_deal(n), _spread(n))
 
 

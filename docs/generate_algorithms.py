@@ -1,0 +1,116 @@
+"""Writes docs/algorithms.md. Every number in it is counted from a plan: `python docs/generate_algorithms.py`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+
+from hocket.algorithms import ALGORITHMS, names, plan
+from hocket.check import check
+from hocket.collectives import COLLECTIVES
+from hocket.count import count
+
+PAGE = Path(__file__).parent / "algorithms.md"
+SIZES = (2, 3, 4, 8, 16)
+
+HEAD = """\
+# Algorithms
+
+<!-- Written by docs/generate_algorithms.py from the plans themselves. Change that, not this. -->
+
+An algorithm is a function of the number of ranks, and what it returns can be counted. No number in a table here is
+typed by hand. `hocket show all_reduce ring -n 8` prints the same for one plan, with every step.
+
+- A **message** is all that one rank sends to one other in one step.
+- **Rounds** are the longest chain of messages each of which waits for the one before: because it carries on what that
+  one brought, or because the same rank sent or received that one in an earlier step. It is what latency is paid for.
+- **Bytes** are multiples of S, the bytes of the whole vector: the input of an all-reduce, the output of an all-gather,
+  what one rank gives in an all-to-all. The tokens of a barrier have no bytes; their S is 0.
+- *per rank* means by the rank that sends most.
+
+## How many messages is an all-reduce?
+
+2(n-1), many books say; n(n-1), say others. Both are right, of different algorithms, and of different things counted:
+
+{confusion}
+
+"2(n-1) messages" of the naive algorithm is the *whole job*: n-1 ranks send to the root, and the root answers each.
+"2(n-1) messages" of a ring is *each rank*: the whole job takes 2n(n-1), n times as many, each of them n times smaller.
+"n(n-1)" is the whole job of the one-shot algorithm, in which everyone sends everything to everyone. The two-shot
+algorithm has the messages and the bytes of a ring, and 2 rounds where a ring has 2(n-1).
+
+What tells them apart is rounds (2, 2(n-1), 1, 2) and bytes sent by the busiest rank (n-1, 2(n-1)/n, n-1, 2(n-1)/n times
+S): few rounds for short vectors, few bytes for long ones.
+"""
+
+TABLES = """\
+## The tables
+
+Numbers are for n = {sizes} ranks, in this order. The facts are what `check` proves: *in place*, it is
+right also where the output is the memory of the input; *same everywhere*, all ranks get the same bits; *any size*, the
+bits of an element do not depend on how long the vector is; *rank order*, operands are folded in the order of the ranks,
+so that the operator need not commute. Where nothing is folded, only the first says anything.
+"""
+
+PICTURES = """\
+## The pictures
+
+What each page of `hocket/algorithms` begins with.
+"""
+
+WORDS = {
+    "in_place": "in place",
+    "same_everywhere": "same everywhere",
+    "size_invariant": "any size",
+    "rank_order": "rank order",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD.format(confusion=confusion()), TABLES.format(sizes=", ".join(map(str, SIZES)))]
+    parts += [f"### {name}\n\n{collective(name)}" for name in COLLECTIVES]
+    return "\n".join([*parts, PICTURES, *pictures()])
+
+
+def confusion() -> str:
+    """Messages of four all-reduces, in total and per rank."""
+    rows: list[list[object]] = []
+    for algorithm in ("naive", "ring", "one_shot", "two_shot"):
+        counts = [count(plan("all_reduce", algorithm, n)) for n in SIZES]
+        sent = ["/".join(str(m) for m in sorted(set(c.messages_sent), reverse=True)) for c in counts]
+        rows += [[f"{algorithm}, in total", *(c.messages for c in counts)], [f"{algorithm}, per rank", *sent]]
+    return table(["messages, n =", *SIZES], rows) + "\n(3/1 means that the root sends 3 and every other rank 1.)"
+
+
+def collective(name: str) -> str:
+    """A collective's algorithms: the formulas, and what is counted of the plans."""
+    reduces = COLLECTIVES[name].reduces
+    said, rows = [], []
+    for algorithm in names(name):
+        said.append(f"- **{algorithm}**: {(inspect.getdoc(ALGORITHMS[name, algorithm]) or '').splitlines()[0]}\n")
+        counts = [count(plan(name, algorithm, n)) for n in SIZES]
+        row = [(c.rounds, c.messages, c.messages_per_rank, c.bytes_per_rank, c.reduced_per_rank) for c in counts]
+        cells = [", ".join(f"{float(x):.3g}" for x in column) for column in zip(*row, strict=True)]
+        facts = [check(plan(name, algorithm, n)) for n in SIZES]
+        known = [word for fact, word in WORDS.items() if all(getattr(f, fact) for f in facts)]
+        rows.append([algorithm, *cells[: 4 + reduces], ", ".join(known[: 4 if reduces else 1])])
+    head = ["algorithm", "rounds", "messages in total", "messages per rank", "bytes sent per rank, × S"]
+    return "".join(said) + "\n" + table([*head, *["bytes folded per rank, × S"] * reduces, "facts"], rows)
+
+
+def pictures() -> list[str]:
+    """The head of every page, once."""
+    pages = {module.__name__.split(".")[-1]: module for module in map(inspect.getmodule, ALGORITHMS.values()) if module}
+    return [f"### {name}\n\n```text\n{inspect.getdoc(module)}\n```\n" for name, module in pages.items()]
+
+
+def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
