@@ -1,0 +1,58 @@
+"""The pages tell the truth: their programs run, and print what the pages say.
+
+In a page, the Python blocks are one program, and a block of `text` after one of them is what that one prints. A Python
+block that begins with a file name in a comment is a file of its own, and a block of `console` is a command and what it
+prints; ranks may print in any order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tour.md"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_programs_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    names: dict[str, object] = {"__name__": page.stem}
+    printed = None
+    for language, text in BLOCK.findall(page.read_text()):
+        file = re.match(r"# (\w+\.py)\n", text)
+        if language == "python" and file:
+            (tmp_path / file[1]).write_text(text)
+        elif language == "python":
+            stream = io.StringIO()
+            with contextlib.redirect_stdout(stream):
+                exec(compile(text, page.name, "exec"), names)
+            printed = stream.getvalue()
+        elif language == "text":
+            assert printed == text
+        elif language == "console":
+            command, _, expected = text.partition("\n")
+            assert sorted(run(command, tmp_path)) == sorted(expected.splitlines())
+
+
+def run(command: str, folder: Path) -> list[str]:
+    """The lines that `$ hocket ...` prints in `folder`."""
+    prompt, program, *arguments = shlex.split(command)
+    assert (prompt, program) == ("$", "hocket")
+    line = [sys.executable, "-m", "hocket", *arguments]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), target
