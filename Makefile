@@ -45,7 +45,7 @@ sanitize: .venv/hocket ## run the native tests under address+undefined and under
 	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread)
 
 docs: .venv/hocket ## write the pages that are made from plans
-	@$(bin)/python docs/generate.py
+	@$(bin)/python docs/generate_algorithms.py
 
 clean: ## delete everything that was built or installed here
 	rm -rf build dist .venv .venv-openmpi .venv-mpich .pytest_cache .mypy_cache .ruff_cache .hypothesis
