@@ -17,11 +17,13 @@ PATIENCE = 2.0  # seconds that a consequence waits for its cause
 
 
 def is_consequence(error: BaseException | None) -> bool:
-    """Whether another rank's failure is at the root of `error`: a PeerLost anywhere among its causes."""
-    while error is not None:
-        if isinstance(error, PeerLost):
+    """Whether another rank's failure is at the root: `error`, or what it was raised from or during, is a PeerLost."""
+    chain: list[BaseException | None] = [error]
+    for link in chain:
+        if isinstance(link, PeerLost):
             return True
-        error = error.__cause__ or error.__context__
+        if link is not None:
+            chain += [before for before in (link.__cause__, link.__context__) if before not in chain]
     return False
 
 

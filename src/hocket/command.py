@@ -25,6 +25,7 @@ from .store import Deadline, UnixStoreServer
 TAIL = 1 << 16  # bytes of a rank's errors that are kept
 LINES = 50  # of them are shown again
 TIMED_OUT = 124  # the exit code of timeout(1)
+_PROMPT = 0.05  # seconds that a begun line may wait for its end
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
@@ -55,14 +56,14 @@ def run_command(
 
 
 def command_line(argv: Sequence[str], *, module: bool = False) -> list[str]:
-    """The command line for `argv`: scripts and modules run under this Python, unbuffered. ValueError for no program."""
+    """The command line for `argv`: scripts and modules run under this Python. ValueError for no program."""
     program = argv[0]
     if module:
-        return [sys.executable, "-u", "-m", *argv]
+        return [sys.executable, "-m", *argv]
     if program.endswith(".py"):
         if not Path(program).is_file():
             raise ValueError(f"{program}: there is no such file")
-        return [sys.executable, "-u", *argv]
+        return [sys.executable, *argv]
     if shutil.which(program) is None:
         hint = "it is not executable" if Path(program).exists() else "there is no such program"
         raise ValueError(f"{program}: {hint} (Python scripts end in .py; use -m for a module)")
@@ -75,6 +76,8 @@ class _Job:
     def __init__(self, signals: int, guard: Guard, tag: bool, timeout: float | None, grace: float) -> None:
         self._guard = guard
         self._tag = tag
+        # To a terminal the ranks write themselves, and see what it can do. Else we pass on whole lines.
+        self._piped = tag or not os.isatty(1)
         self._grace = grace
         self._children: list[Child] = []
         self._running: set[Child] = set()
@@ -96,9 +99,9 @@ class _Job:
         """Start one rank. The first one gets our stdin."""
         process = subprocess.Popen(
             command,
-            env=environ,
+            env={**environ, "PYTHONUNBUFFERED": "1"} if self._piped else environ,
             stdin=None if rank == 0 else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if self._tag else None,
+            stdout=subprocess.PIPE if self._piped else None,
             stderr=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
@@ -144,9 +147,14 @@ class _Job:
         self._selector.close()
 
     def _turn(self) -> None:
-        soonest = min((clock.left() for clock in self._clocks.values()), default=None)
-        for key, _ in self._selector.select(soonest):
+        limits = [clock.left() for clock in self._clocks.values()]
+        limits += [_PROMPT for output in self._outputs if output.waits]
+        events = self._selector.select(min(limits, default=None))
+        for key, _ in events:
             key.data()
+        for output in self._outputs:
+            if not events and output.waits:
+                self._pass_on(output, output.flush)
 
     def _relay(self, source: IO[bytes], sink: int, rank: int) -> _Output:
         colour = _COLOURS[rank % len(_COLOURS)]
@@ -157,17 +165,19 @@ class _Job:
         return output
 
     def _pump(self, output: _Output) -> None:
-        try:
-            more = output.pump()
-        except BrokenPipeError:  # nobody reads us any longer
-            more = False
-            self._stop(128 + signal.SIGPIPE, "")
-        if more:
+        if self._pass_on(output, output.pump):
             self._last = output
         else:
             self._selector.unregister(output.source)
             self._outputs.discard(output)
             output.source.close()
+
+    def _pass_on(self, output: _Output, how: Callable[[], bool]) -> bool:
+        try:
+            return how()
+        except BrokenPipeError:  # nobody reads us any longer
+            self._stop(128 + signal.SIGPIPE, "")
+            return False
 
     def _ended(self, child: Child) -> None:
         self._selector.unregister(child.fd)
@@ -226,27 +236,41 @@ class _Job:
 
 
 class _Output:
-    """One stream of one rank on its way to ours, in whole lines where they are tagged. Keeps the end of it."""
+    """One stream of one rank on its way to ours, by whole lines, so that ranks do not write into each other's."""
 
     def __init__(self, source: IO[bytes], sink: int, tag: bytes) -> None:
         self.source = source
         self.sink = sink
         self.tag = tag
-        self.tail = b""
-        self._line = b""
+        self.tail = b""  # the last of it, to be shown again
+        self._line = b""  # begun, and not yet passed on
+
+    @property
+    def waits(self) -> bool:
+        """Whether a begun line, a prompt perhaps, should not wait long for its end."""
+        return bool(self._line) and not self.tag
 
     def pump(self) -> bool:
         """Pass on what there is. False at the end of file."""
         data = os.read(self.source.fileno(), 1 << 16)
         self.tail = (self.tail + data)[-TAIL:]
-        _write(self.sink, self._tagged(data) if self.tag else data)
+        whole, newline, rest = data.rpartition(b"\n")
+        if newline:
+            whole, self._line = self._line + whole + newline, rest
+            lines = whole.splitlines(keepends=True) if self.tag else [whole]
+            _write(self.sink, b"".join(self.tag + line for line in lines))
+        else:
+            self._line += rest
+        if not data or len(self._line) > TAIL:
+            self.flush()
         return bool(data)
 
-    def _tagged(self, data: bytes) -> bytes:
-        *lines, self._line = (self._line + data).split(b"\n")
-        if self._line and (not data or len(self._line) > TAIL):
-            lines, self._line = [*lines, self._line], b""
-        return b"".join(self.tag + line + b"\n" for line in lines)
+    def flush(self) -> bool:
+        """Pass on the begun line too."""
+        if self._line:
+            _write(self.sink, self.tag + self._line + (b"\n" if self.tag else b""))
+            self._line = b""
+        return True
 
 
 def _write(sink: int, data: bytes) -> None:

@@ -17,7 +17,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from . import processes
@@ -122,10 +124,15 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
                 environ = child_environ(rank, size, address, secret)
                 process = context.Process(target=_work, args=(call, there, environ, os.getpid()), name=f"rank {rank}")
                 process.start()
-            child = Child(rank, process.pid or 0, process.join)
+            child = Child(rank, process.pid or 0, partial(_reap, process))
             ranks.append(_Rank(child, here))
             guard.watch(child.pid)
         yield ranks
+
+
+def _reap(process: SpawnProcess) -> None:
+    process.join()
+    process.close()
 
 
 def _finish(ranks: list[_Rank]) -> None:

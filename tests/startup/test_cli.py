@@ -1,0 +1,54 @@
+"""The command line beside `run`: help, version, info."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import version
+
+from launching import Hocket
+
+
+def test_help_teaches(hocket: Hocket) -> None:
+    assert "hocket run -n 4 train.py" in hocket.run("--help").stdout
+    text = hocket.run("run", "--help").stdout
+    for word in (
+        "--tag-output",
+        "--timeout",
+        "--module",
+        "N|auto",
+        "OMP_NUM_THREADS is set to 1",
+        "-m my_package.train",
+    ):
+        assert word in text
+
+
+def test_no_command_is_the_help(hocket: Hocket) -> None:
+    done = hocket.run()
+    assert "Usage: hocket" in done.stdout + done.stderr
+
+
+def test_version(hocket: Hocket) -> None:
+    assert hocket.run("--version").stdout == f"hocket {version('hocket')}\n"
+
+
+def test_info(hocket: Hocket) -> None:
+    facts = json.loads(hocket.run("info", "--json").stdout)
+    assert facts["hocket"] == version("hocket")
+    assert facts["cores"] == len(os.sched_getaffinity(0))
+    assert (facts["launcher"], facts["place"], facts["variables"]) == ("none", "rank 0 of 1", {})
+    assert "rank 0 of 1" in hocket.run("info").stdout
+
+
+def test_info_within_a_job(hocket: Hocket) -> None:
+    done = hocket.run("run", "-n", "2", "-m", "hocket", "info", "--json")
+    ranks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(facts["place"] for facts in ranks) == ["rank 0 of 2", "rank 1 of 2"]
+    assert {facts["launcher"] for facts in ranks} == {"hocket run"}
+    assert {facts["variables"]["HOCKET_SECRET"] for facts in ranks} == {"(set)"}
+
+
+def test_info_explains_a_broken_environment(hocket: Hocket) -> None:
+    facts = json.loads(hocket.run("info", "--json", environ={"WORLD_SIZE": "2"}).stdout)
+    assert facts["launcher"] == "unclear"
+    assert "RANK is not set" in facts["place"]

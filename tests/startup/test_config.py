@@ -1,0 +1,194 @@
+"""The launchers' variables: what each says, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from launching import SOURCE
+
+from hocket.config import Config, child_environ, seen
+from hocket.errors import RendezvousError
+
+TORCHRUN = {
+    "RANK": "2",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "2",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "job",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    "PMIX_NAMESPACE": "prterun-host-77@1",
+}
+MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "4"}
+SRUN = {
+    "SLURM_PROCID": "2",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_LOCALID": "2",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_JOB_ID": "12",
+    "SLURM_STEP_ID": "0",
+}
+HOCKET = child_environ(2, 4, "@hocket-abc", b"key", environ={})
+LAUNCHERS = {
+    "torchrun": TORCHRUN,
+    "mpirun (Open MPI)": OPEN_MPI,
+    "mpirun (MPICH)": MPICH,
+    "srun": SRUN,
+    "hocket run": HOCKET,
+}
+
+
+def test_no_variables_are_a_world_of_one() -> None:
+    assert Config.from_env({}) == Config(rank=0, size=1, local_rank=0, local_size=1, launcher="none", timeout=30.0)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_launcher_is_understood(launcher: str) -> None:
+    config = Config.from_env(LAUNCHERS[launcher])
+    assert (config.rank, config.size, config.local_rank, config.local_size) == (2, 4, 2, 4)
+    assert config.launcher == launcher
+    assert config.address.startswith("@hocket-")
+    assert config.secret
+    assert repr(config.secret) not in repr(config)
+    assert not config.hosts_store
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun (Open MPI)", "mpirun (MPICH)", "srun"])
+def test_rank_0_holds_the_store_of_other_launchers(launcher: str) -> None:
+    names = ("RANK", "LOCAL_RANK", *(f"OMPI_COMM_WORLD_{w}RANK" for w in ("", "LOCAL_")), "PMI_RANK", "MPI_LOCALRANKID")
+    names += ("SLURM_PROCID", "SLURM_LOCALID")
+    environ = {name: "0" if name in names else value for name, value in LAUNCHERS[launcher].items()}
+    assert Config.from_env(environ).hosts_store
+
+
+def test_the_launcher_holds_the_store_of_its_own_job() -> None:
+    environ = child_environ(0, 4, "@hocket-abc", b"key", environ={})
+    config = Config.from_env(environ)
+    assert not config.hosts_store
+    assert (config.address, config.secret) == ("@hocket-abc", b"key")
+
+
+def test_the_inner_launcher_wins() -> None:
+    assert Config.from_env({**SRUN, **OPEN_MPI}).launcher == "mpirun (Open MPI)"
+    assert Config.from_env({**SRUN, **MPICH}).launcher == "mpirun (MPICH)"
+    assert Config.from_env({**OPEN_MPI, **TORCHRUN}).launcher == "torchrun"
+    assert Config.from_env({**OPEN_MPI, **HOCKET}).launcher == "hocket run"
+
+
+def test_a_batch_script_of_slurm_is_a_world_of_one() -> None:
+    assert Config.from_env({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "12"}).launcher == "none"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "changed"),
+    [
+        ("torchrun", {"MASTER_PORT": "29501"}),
+        ("torchrun", {"TORCHELASTIC_RUN_ID": "other"}),
+        ("torchrun", {"TORCHELASTIC_RESTART_COUNT": "1"}),
+        ("mpirun (Open MPI)", {"PMIX_NAMESPACE": "prterun-host-77@2"}),
+        ("srun", {"SLURM_JOB_ID": "13"}),
+        ("srun", {"SLURM_STEP_ID": "1"}),
+    ],
+)
+def test_other_jobs_meet_elsewhere(launcher: str, changed: dict[str, str]) -> None:
+    ours, theirs = (Config.from_env({**LAUNCHERS[launcher], **change}) for change in ({}, changed))
+    assert ours.address != theirs.address
+    assert ours.secret != theirs.secret
+    assert ours == Config.from_env(LAUNCHERS[launcher])
+
+
+def test_older_open_mpi_has_another_job_id() -> None:
+    environ = {name: value for name, value in OPEN_MPI.items() if name != "PMIX_NAMESPACE"}
+    assert Config.from_env({**environ, "OMPI_MCA_ess_base_jobid": "99"}).launcher == "mpirun (Open MPI)"
+    with pytest.raises(RendezvousError, match="none of PMIX_NAMESPACE, OMPI_MCA_ess_base_jobid"):
+        Config.from_env(environ)
+
+
+WRONG = [
+    ({"WORLD_SIZE": "4"}, "RANK is not set"),
+    ({"RANK": "0"}, "WORLD_SIZE is not set"),
+    ({"RANK": "0", "WORLD_SIZE": ""}, "WORLD_SIZE is empty"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "MASTER_PORT is not set"),
+    ({**TORCHRUN, "RANK": "4"}, 'RANK is "4", which is no whole number from 0 to 3'),
+    ({**TORCHRUN, "RANK": "-1"}, 'RANK is "-1"'),
+    ({**TORCHRUN, "RANK": "one"}, 'RANK is "one"'),
+    ({**TORCHRUN, "RANK": "²"}, 'RANK is "²"'),
+    ({**TORCHRUN, "WORLD_SIZE": "0"}, 'WORLD_SIZE is "0", which is no whole number of at least 1'),
+    ({**TORCHRUN, "LOCAL_RANK": "4"}, 'LOCAL_RANK is "4"'),
+    ({**TORCHRUN, "LOCAL_WORLD_SIZE": "8"}, 'LOCAL_WORLD_SIZE is "8"'),
+    ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE is not set"),
+    ({"PMI_SIZE": "2"}, "PMI_RANK is not set"),
+    ({name: SRUN[name] for name in SRUN if name != "SLURM_JOB_ID"}, "SLURM_JOB_ID is not set"),
+    ({"HOCKET_ADDRESS": "@hocket-abc", "RANK": "0", "WORLD_SIZE": "2"}, "HOCKET_SECRET is not set"),
+    ({"HOCKET_ADDRESS": "@hocket-abc", "HOCKET_SECRET": "00"}, "WORLD_SIZE is not set"),
+    ({**HOCKET, "HOCKET_SECRET": "xyz"}, "HOCKET_SECRET is not hexadecimal"),
+    ({**HOCKET, "HOCKET_ADDRESS": "/tmp/socket"}, 'HOCKET_ADDRESS is "/tmp/socket"'),
+    ({"HOCKET_TIMEOUT": "soon"}, 'HOCKET_TIMEOUT is "soon", which is no number of seconds above zero'),
+    ({"HOCKET_TIMEOUT": "0"}, 'HOCKET_TIMEOUT is "0"'),
+    ({"HOCKET_TIMEOUT": "inf"}, 'HOCKET_TIMEOUT is "inf"'),
+    ({"HOCKET_TIMEOUT": "nan"}, 'HOCKET_TIMEOUT is "nan"'),
+]
+
+
+@pytest.mark.parametrize(("environ", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_variables_are_named(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(RendezvousError, match=re.escape(message)):
+        Config.from_env(environ)
+
+
+@pytest.mark.parametrize(
+    ("environ", "variable"),
+    [
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "LOCAL_WORLD_SIZE"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ({**MPICH, "MPI_LOCALNRANKS": "3"}, "MPI_LOCALNRANKS"),
+        ({**SRUN, "SLURM_STEP_NUM_NODES": "2"}, "SLURM_STEP_NUM_NODES"),
+    ],
+)
+def test_several_hosts_are_refused(environ: dict[str, str], variable: str) -> None:
+    with pytest.raises(RendezvousError, match=rf"\({variable}\): hocket connects the ranks of one host only by now"):
+        Config.from_env(environ)
+
+
+def test_timeout() -> None:
+    assert Config.from_env({"HOCKET_TIMEOUT": "2.5"}).timeout == 2.5
+
+
+def test_threads_are_one_per_rank_unless_set() -> None:
+    assert child_environ(0, 2, "@a", b"", environ={})["OMP_NUM_THREADS"] == "1"
+    assert child_environ(0, 2, "@a", b"", environ={"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in child_environ(0, 1, "@a", b"", environ={})
+
+
+def test_what_is_seen_holds_no_secret() -> None:
+    found = seen({**HOCKET, "HOME": "/root"})
+    assert found["HOCKET_ADDRESS"] == "@hocket-abc"
+    assert found["HOCKET_SECRET"] == "(set)"
+    assert "HOME" not in found
+
+
+def test_mpich_ranks_find_their_launcher_through_wrapper_scripts() -> None:
+    """Hydra gives no job id: two ranks of one parent agree, also where a shell stands between; another job does not."""
+    report = "from hocket.config import Config; print(Config.from_env().address, flush=True)"
+    launcher = (
+        "import os, subprocess, sys\n"
+        "for rank, command in enumerate(([sys.executable, '-c', REPORT], ['sh', '-c', '\"$@\"; true', 'sh',"
+        " sys.executable, '-c', REPORT])):\n"
+        "    subprocess.run(command, env={**os.environ, 'PMI_RANK': str(rank), 'PMI_SIZE': '2'}, check=True)\n"
+    ).replace("REPORT", repr(report))
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    jobs = [subprocess.run([sys.executable, "-c", launcher], env=environ, capture_output=True, text=True) for _ in "ab"]
+    addresses = [job.stdout.split() for job in jobs]
+    assert all(len(ranks) == 2 and ranks[0] == ranks[1] for ranks in addresses), jobs
+    assert addresses[0] != addresses[1]

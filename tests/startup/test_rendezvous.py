@@ -1,0 +1,425 @@
+"""The meeting: real sockets, one thread or process per rank, and everyone who should not be there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import astuple, replace
+from typing import Any
+
+import msgpack
+import pytest
+from launching import open_descriptors
+
+from hocket.config import Config
+from hocket.errors import RendezvousError
+from hocket.rendezvous import Card, Links, UnixStore, UnixStoreServer, connect, exchange, join
+from hocket.store import MAX_FRAME, Absent, Deadline, Taken, call, listen
+
+SECRET = b"the job's secret"
+SIZES = (2, 3, 5, 8)
+
+
+@pytest.fixture
+def address() -> str:
+    return f"@hocket-{secrets.token_hex(16)}"
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[UnixStoreServer]:
+    with closing(UnixStoreServer(address, SECRET).start()) as it:
+        yield it
+
+
+def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[UnixStore]:
+    return closing(UnixStore(address, secret, timeout))
+
+
+def outcomes(ranks: dict[int, Callable[[], Any]]) -> dict[int, Any]:
+    """Each rank's result or error, of calls that run at the same time."""
+
+    def outcome(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RendezvousError as error:
+            return error
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return dict(zip(ranks, pool.map(outcome, ranks.values()), strict=True))
+
+
+@contextmanager
+def memory(text: str) -> Iterator[int]:
+    fd = os.memfd_create("test")
+    try:
+        os.write(fd, text.encode())
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def meet(config: Config) -> Links:
+    with memory(f"memory of rank {config.rank}") as fd:
+        return join(config, fd)
+
+
+def configs(address: str, size: int, timeout: float = 10.0, launcher: str = "hocket run") -> list[Config]:
+    return [Config(r, size, r, size, address, SECRET, launcher, timeout) for r in range(size)]
+
+
+# ---- the store ----
+
+
+def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServer) -> None:
+    with client(address) as one, client(address) as other, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.get, "key", 10.0)
+        one.set("key", b"\0value")
+        assert waiting.result() == b"\0value"
+        assert one.get("key", 0.0) == b"\0value"
+
+
+def test_a_key_is_written_once(address: str, server: UnixStoreServer) -> None:
+    with client(address) as store:
+        store.set("key", b"1")
+        store.set("key", b"1")
+        with pytest.raises(Taken, match='"key" holds another value already') as caught:
+            store.set("key", b"2")
+        assert caught.value.value == b"1"
+
+
+def test_a_note_that_does_not_come(address: str, server: UnixStoreServer) -> None:
+    with client(address) as store, pytest.raises(Absent, match=r'nobody wrote "key" within 0\.1 s'):
+        store.get("key", 0.1)
+
+
+def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    class Notes(dict[str, bytes]):
+        def __contains__(self, key: object) -> bool:
+            asked.set()
+            return super().__contains__(key)
+
+    server = UnixStoreServer(address, SECRET).start()
+    monkeypatch.setattr(server, "_notes", Notes())
+    with client(address) as store, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "key", 30.0)
+        assert asked.wait(20.0)
+        server.close("the reason")
+        with pytest.raises(RendezvousError, match="the reason"):
+            waiting.result()
+        server.close("a second time is nothing")
+
+
+def test_nobody_listens(address: str) -> None:
+    with pytest.raises(Absent, match=f"nobody opened the meeting point {address} within 0.1 s"):
+        UnixStore(address, SECRET, 0.1)
+
+
+def test_the_address_is_held_by_another_job(address: str, server: UnixStoreServer) -> None:
+    with pytest.raises(RendezvousError, match="another job holds the meeting point"):
+        UnixStoreServer(address, SECRET, timeout=0.05)
+
+
+def test_an_early_client_waits_for_the_server(address: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(UnixStore, address, SECRET, 10.0)
+        with closing(UnixStoreServer(address, SECRET).start()), closing(early.result()) as store:
+            store.set("key", b"")
+
+
+def test_another_jobs_secret_is_refused(address: str, server: UnixStoreServer) -> None:
+    with pytest.raises(RendezvousError, match="does not know this job's secret"):
+        UnixStore(address, b"another secret", 10.0)
+    with client(address) as store:  # and the server goes on
+        store.set("key", b"")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("stranger", ["caller", "host"])
+def test_another_user_is_refused(address: str, stranger: str) -> None:
+    """The kernel tells the uid, at both ends, whatever the other one knows."""
+
+    def be_the_stranger() -> None:
+        os.setresuid(65534, 65534, 65534)
+        if stranger == "host":
+            with closing(listen(address)) as listener:
+                listener.settimeout(20)
+                listener.accept()
+        else:
+            with pytest.raises(RendezvousError, match=r"belongs to user id 0, not to 65534"):
+                UnixStore(address, SECRET, 10.0)
+
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=be_the_stranger)
+    if stranger == "host":
+        process.start()
+        with pytest.raises(RendezvousError, match=r"belongs to user id 65534, not to 0: it is no part of this job"):
+            UnixStore(address, SECRET, 10.0)
+    else:
+        server = UnixStoreServer(address, SECRET)  # not started: no thread of ours at the fork
+        process.start()
+        with closing(server.start()):
+            process.join(20)
+    process.join(20)
+    assert process.exitcode == 0
+    process.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack("<I", MAX_FRAME + 1) + b"x",
+        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
+        struct.pack("<I", 4) + msgpack.packb([1, 2, 3]),
+        struct.pack("<I", 5) + msgpack.packb(["set", 1]) + b"\0",
+        struct.pack("<I", 20) + b"short",
+    ],
+    ids=["too long", "not msgpack", "no request", "trailing byte", "cut off"],
+)
+def test_nonsense_ends_only_its_own_connection(address: str, server: UnixStoreServer, frame: bytes) -> None:
+    with closing(call(address, SECRET, Deadline(10.0))) as sock:
+        sock.sendall(frame)
+        sock.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):  # what it left unread
+            assert sock.recv(1) == b""
+    with client(address) as store:
+        store.set("key", b"")
+
+
+def test_a_caller_that_says_nothing_holds_nobody_up(address: str, server: UnixStoreServer) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.connect("\0" + address[1:])
+        with client(address) as store:
+            store.set("key", b"")
+
+
+def test_a_value_beyond_the_cap_is_refused_before_it_is_sent(address: str, server: UnixStoreServer) -> None:
+    with client(address) as store:
+        with pytest.raises(RendezvousError, match=f"at most {MAX_FRAME} are allowed"):
+            store.set("key", bytes(MAX_FRAME))
+        store.set("key", b"")
+
+
+# ---- exchange and connect ----
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_exchange(address: str, server: UnixStoreServer, size: int) -> None:
+    def rank(r: int) -> list[bytes]:
+        with client(address) as store:
+            return exchange(store, r, size, f"blob {r}".encode(), 10.0)
+
+    found = outcomes({r: lambda r=r: rank(r) for r in range(size)})  # type: ignore[misc]
+    assert found == {r: [f"blob {q}".encode() for q in range(size)] for r in range(size)}
+
+
+@pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
+@pytest.mark.parametrize("size", SIZES)
+def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    monkeypatch.setattr("hocket.rendezvous._generation", iter([0] * size))  # the ranks are threads here
+    found = outcomes({c.rank: lambda c=c: meet(c) for c in configs(address, size, launcher=launcher)})  # type: ignore[misc]
+    if server is not None:
+        server.close()
+    for r, links in found.items():
+        assert isinstance(links, Links), links
+        assert [os.pread(fd, 99, 0).decode() for fd in links.fds] == [f"memory of rank {q}" for q in range(size)]
+        assert not any(os.get_inheritable(fd) for fd in links.fds)
+        assert links.pids == [os.getpid()] * size
+        assert links.hosts == [socket.gethostname()] * size
+        assert links.sockets[r] is None
+        for q, sock in enumerate(links.sockets):
+            if sock is not None:
+                assert sock.gettimeout() == 0.0
+                sock.send(bytes([r, q]))
+    for r, links in found.items():
+        for q, sock in enumerate(links.sockets):
+            if sock is not None:
+                assert sock.recv(9) == bytes([q, r])
+    for links in found.values():
+        links.close()
+        links.close()
+
+
+def test_a_world_of_one_meets_nobody() -> None:
+    links = meet(Config())
+    assert os.pread(links.fds[0], 99, 0) == b"memory of rank 0"
+    assert (links.sockets, links.pids) == ([None], [os.getpid()])
+    links.close()
+
+
+@pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
+def test_the_missing_ranks_are_named_by_all(address: str, launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.rendezvous._generation", iter([0] * 3))
+    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    there = [c for c in configs(address, 5, timeout=0.6, launcher=launcher) if c.rank in (0, 2, 3)]
+    found = outcomes({c.rank: lambda c=c: meet(c) for c in there})  # type: ignore[misc]
+    if server is not None:
+        server.close()
+    for rank, error in found.items():
+        assert isinstance(error, RendezvousError)
+        assert "ranks 1, 4 did not arrive within 0.6 s; ranks 0, 2, 3 did." in str(error)
+        assert f"(said by rank {rank} of 5, started by {launcher})" in str(error)
+
+
+def test_rank_0_is_missing_under_another_launcher(address: str) -> None:
+    with pytest.raises(
+        RendezvousError, match=r"nobody opened .* Rank 0 does: it may .* run on another host: hocket connects"
+    ):
+        meet(Config(1, 2, 1, 2, address, SECRET, "srun", 0.05))
+
+
+def test_two_processes_claim_one_rank(address: str, server: UnixStoreServer) -> None:
+    def twin() -> list[bytes]:
+        with client(address) as store:
+            return exchange(store, 1, 2, secrets.token_bytes(8), 0.3)
+
+    found = outcomes({0: twin, 1: twin})
+    assert any("two processes claim to be rank 1" in str(error) for error in found.values())
+
+
+def test_two_jobs_of_different_size_met(address: str, server: UnixStoreServer) -> None:
+    with client(address) as store, memory("") as fd:
+        store.set("size", b"3")
+        with pytest.raises(RendezvousError, match="two jobs met at one address: one has 2 ranks, the other 3"):
+            connect(store, 0, 2, fd, 10.0)
+
+
+class Told:
+    """A store in which all others have left their cards already."""
+
+    def __init__(self, **cards: bytes) -> None:
+        self.notes = cards
+
+    def set(self, key: str, value: bytes) -> None:
+        self.notes[key] = value
+
+    def get(self, key: str, timeout: float) -> bytes:
+        return self.notes[key]
+
+
+def own_card(fd: int) -> Card:
+    """The card that this process leaves as rank 0."""
+    store = Told(**{"1": b"no card"})
+    with pytest.raises(RendezvousError, match="no card"):
+        connect(store, 0, 2, fd, 10.0)
+    return Card.unpack(store.notes["0"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"boot": "another"}, "are on different hosts"),
+        ({"network": "net:[1]"}, r"are in different network namespaces \(containers\)"),
+    ],
+)
+def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str) -> None:
+    with memory("") as fd:
+        far = replace(own_card(fd), rank=1, host="faraway", pid=42, **changed)
+        with pytest.raises(
+            RendezvousError, match=rf"rank 1 \(pid 42 on faraway\) and rank 0 .* {words}: hocket connects"
+        ):
+            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0)
+
+
+@pytest.mark.parametrize("blob", [b"", b"\xc1", b"no card", msgpack.packb([1, 2, 3]), msgpack.packb({"rank": 1})])
+def test_a_note_that_is_no_card(blob: bytes) -> None:
+    with memory("") as fd, pytest.raises(RendezvousError, match=r"no card: do all ranks have one version of hocket\?"):
+        connect(Told(**{"1": blob}), 0, 2, fd, 10.0)
+
+
+def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
+    with memory("") as fd, closing(listen(address)) as listener:
+        gone = replace(own_card(fd), host="host", pid=42, address=address)
+        leaver = threading.Thread(target=lambda: listener.accept()[0].close())
+        leaver.start()
+        with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
+            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 10.0)
+        leaver.join()
+
+
+# ---- whole processes ----
+
+
+def _join_often(config: Config, times: int, pipe: Any) -> None:
+    for _ in range(times):
+        links = meet(config)
+        pipe.send([os.pread(fd, 99, 0) for fd in links.fds])
+        links.close()
+    pipe.send((len(open_descriptors()), threading.active_count()))
+
+
+@pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
+def test_a_process_may_join_again_and_again(address: str, launcher: str) -> None:
+    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for config in configs(address, 3, launcher=launcher):
+        here, there = context.Pipe()
+        processes.append(context.Process(target=_join_often, args=(config, 3, there)))
+        processes[-1].start()
+        there.close()
+        pipes.append(here)
+    expected = [f"memory of rank {r}".encode() for r in range(3)]
+    for pipe, process in zip(pipes, processes, strict=True):
+        assert [pipe.recv() for _ in range(3)] == [expected] * 3
+        fds, threads = pipe.recv()
+        assert fds < 12  # the standard ones, multiprocessing's, and none of ours
+        assert threads == 1
+        process.join(20)
+        assert process.exitcode == 0
+        process.close()
+        pipe.close()
+    if server is not None:
+        server.close()
+
+
+def _die_on_arrival(address: str) -> None:
+    store = UnixStore(address, SECRET, 10.0)
+    store.set("arrived", b"")
+    signal.pause()
+
+
+def test_the_store_survives_a_client_killed(address: str, server: UnixStoreServer) -> None:
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_die_on_arrival, args=(address,))
+    process.start()
+    with client(address) as store:
+        store.get("arrived", 20.0)
+        process.kill()
+        process.join(20)
+        process.close()
+        store.set("key", b"")
+
+
+def _hold_a_store(address: str, pipe: Any) -> None:
+    with closing(UnixStoreServer(address, SECRET).start()):
+        pipe.send("open")
+        signal.pause()
+
+
+def test_a_killed_store_leaves_no_name_behind(address: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_hold_a_store, args=(address, there))
+    process.start()
+    assert here.recv() == "open"
+    with client(address) as store:
+        process.kill()
+        process.join(20)
+        with pytest.raises(RendezvousError, match="the meeting point went away"):
+            store.get("key", 10.0)
+    with closing(UnixStoreServer(address, SECRET, timeout=1.0)):  # the address is free
+        pass
+    process.close()
+    here.close()
+    there.close()
