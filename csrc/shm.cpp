@@ -13,8 +13,6 @@
 #include <cstring>
 #include <new>
 
-#include "p2p.h"
-
 namespace hocket {
 
 namespace {
@@ -142,15 +140,12 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
     c.read_by_us = &own.counts()[peer].read;
     c.slots = box.slots(size_);
   }
+  std::vector<std::byte*> regions;
+  for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
+  mailbox_ = std::make_unique<Mailbox>(rank_, size_, regions, *this);
 }
 
 SharedMemory::~SharedMemory() = default;
-
-std::vector<std::byte*> SharedMemory::mailboxes() const {
-  std::vector<std::byte*> regions;
-  for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
-  return regions;
-}
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
@@ -244,6 +239,7 @@ void SharedMemory::withdraw() { boxes_[rank_]->sleepers.fetch_sub(1, std::memory
 
 void SharedMemory::check(int peer, Deadline deadline) {
   check_peers(peer);
+  mailbox_->progress();  // a peer may need a message of ours to get to where we wait for it
   const auto now = Clock::now();
   if (now > deadline) throw Failure{Failure::timeout, peer, ""};
   if (now.time_since_epoch().count() - looked_.load(std::memory_order_relaxed) < between_looks.count()) return;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "p2p.h"
 
 namespace hocket {
 
@@ -53,7 +54,7 @@ class SharedMemory : public Port {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::vector<std::byte*> mailboxes() const;
+  Mailbox& mailbox() { return *mailbox_; }
 
   // The call board. Texts are kept by fingerprint; their first line is what an error prints of a call.
   void describe(uint64_t fingerprint, const std::string& text);
@@ -101,6 +102,7 @@ class SharedMemory : public Port {
   std::vector<Channel> channels_;
   std::vector<int> sockets_;
   std::function<void()> signals_;
+  std::unique_ptr<Mailbox> mailbox_;
   std::byte* ring_;            // the slots
   uint64_t head_ = 0;          // end of what was posted, in bytes since the beginning of time
   uint64_t tail_ = 0;          // end of what is known to be read by all

@@ -94,23 +94,29 @@ class Caller:
 
     def _translate(self, error: BaseException, text: str, seconds: float) -> NoReturn:
         """Raise `error` as the public error it is, and poison the group with it."""
-        me, what = self.names[self.rank], f"{text} (call {self._number})"
-        if not isinstance(error, Failure):
-            interrupted = isinstance(error, KeyboardInterrupt)
-            how = "was interrupted" if interrupted else f"failed with {_words(error)}"
-            self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{me} {how} in {what}")
-            raise error
-        kind, peer, words, relayed = error.args
-        whom = self.names[peer] if peer >= 0 else "its peers"
+        what = f"{text} (call {self._number})"
+        if isinstance(error, Failure):
+            kind, peer, _, _ = error.args
+            raised = self.explain(error, what, seconds)
+            self._break(raised, kind, str(raised), peer)
+            raise raised from None
+        interrupted = isinstance(error, KeyboardInterrupt)
+        how = "was interrupted" if interrupted else f"failed with {_words(error)}"
+        self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{self.names[self.rank]} {how} in {what}")
+        raise error
+
+    def explain(self, failure: Failure, what: str, seconds: float) -> HocketError:
+        """The public error for what ended `what`, in the words of the rank that found it."""
+        kind: int
+        kind, peer, words, relayed = failure.args
+        me, whom = self.names[self.rank], self.names[peer] if peer >= 0 else "its peers"
         if not relayed:
             words = {
                 TIMEOUT: f"{me} waited {seconds:g} s in {what}, in vain for {whom}",
                 PEER_LOST: f"{whom} {_went(words)} while {me} was in {what}",
-                MISMATCH: f"in call {self._number} {words}",
+                MISMATCH: f"in {what}: {words}",
             }.get(kind, f"{me} in {what}: {words}")
-        raised = ERRORS[kind](words)
-        self._break(raised, kind, words, peer)
-        raise raised from None
+        return ERRORS[kind](words)
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
         self._broken = error

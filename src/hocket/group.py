@@ -21,6 +21,7 @@ from .call import Call
 from .caller import Caller
 from .choose import choose
 from .config import Config
+from .messages import ANY, Messages
 from .ops import DTYPES, Op, resolve
 from .plan import Plan
 from .rendezvous import Links
@@ -71,6 +72,7 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names)
+        self._messages = Messages(self._caller)
         _open.add(self)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
@@ -281,6 +283,38 @@ class Group:
         how = How(None, None, timeout, async_op)
         return self._do(self._call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
+    # ---- from one rank to another ------------------------------------------------------------------------------------
+
+    def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None, async_op: bool = False) -> Any:
+        """Send `x` to rank `dst`, which receives it with the same `tag`.
+
+        Returns when `x` may be changed again: for a short message at once, for a long one when it is being received.
+        Messages of one tag arrive in the order in which they were sent.
+        """
+        self._require_rank(dst, "dst")
+        self._caller.require_usable()
+        message = self._messages.send(x, dst, _tag(tag), self._seconds(timeout))
+        return message if async_op else message.wait()
+
+    def recv(
+        self,
+        src: int | None = None,
+        *,
+        out: Any = None,
+        tag: int = 0,
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The message that rank `src` (None: any) sent with `tag`, in `out` or in a new array of its dtype and shape.
+
+        Raises MismatchError when `out` has another dtype or shape than the message, which is lost then.
+        """
+        if src is not None:
+            self._require_rank(src, "src")
+        self._caller.require_usable()
+        message = self._messages.receive(ANY if src is None else src, out, _tag(tag), self._seconds(timeout))
+        return message if async_op else message.wait()
+
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 
     def subgroup(self, ranks: Sequence[int]) -> Group | None:
@@ -454,6 +488,12 @@ def _assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]
         return Group(rank, meet(fd), timeout)
     finally:
         os.close(fd)
+
+
+def _tag(tag: int) -> int:
+    if not isinstance(tag, (int, np.integer)) or isinstance(tag, bool) or not -(2**63) <= tag < 2**63:
+        raise TypeError(f"tag is an integer of 64 bits, not {tag!r}")
+    return int(tag)
 
 
 def _note(call: Call, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
