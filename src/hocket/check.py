@@ -83,6 +83,7 @@ class _Rules:
         self.number, self.front = -1, Front(*[np.zeros(0, np.int64)] * 8)
         self.there = np.concatenate((memory.promise.inp.ravel(), memory.promise.out.ravel()))
         self.size = _sizes(plan, memory.promise)
+        self.written = np.zeros(len(self.size), bool)  # by the front that is looked at
 
     def look_at(self, number: int, front: Front) -> None:
         """From now on it is this front that is spoken of."""
@@ -122,7 +123,9 @@ class _Rules:
             self.refuse((at <= last) & ~self.there[np.minimum(at, last)], f"{end} is no slot of this collective", row)
         self.refuse(self.size[dst] != self.size[src], "{dst} and {src} need not be equally large", row)
         self.refuse((turn > 0) & (verb == COPY), "{dst} is copied to after another move of this step wrote it", row)
-        self.refuse(np.isin(src, dst), "{src} is read, and a move of the same step writes it", row)
+        self.written[dst] = True
+        self.refuse(self.written[src], "{src} is read, and a move of the same step writes it", row)
+        self.written[dst] = False
         self.refuse(leaves[src] == 0, "{src} is read, and was never written", row)
         onto_nothing = (leaves[dst] == 0) & (verb == REDUCE) & (turn == 0)
         self.refuse(onto_nothing, "{dst} is reduced into, and was never written", row)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -25,7 +26,7 @@ Rows = list[list[int]]  # the moves of a front, each a list of its eight columns
 Random = np.random.Generator
 
 SIZES = (2, 3, 4, 5, 8)
-EACH = 120  # mutants of each algorithm at each size
+EACH = 100  # mutants of each algorithm at each size
 tally: Counter[str] = Counter()
 
 
@@ -84,9 +85,14 @@ MUTATIONS: list[Callable[[Random, Rows, int, Plan], None]] = [
 ]
 
 
+@cache
+def rows(original: Plan) -> list[Rows]:
+    return [np.stack(front.columns(), axis=1).tolist() for front in original.fronts()]
+
+
 def mutant(rng: Random, original: Plan) -> Plan:
     """The plan with one thing changed, now and then with two. It keeps the number of chunks."""
-    steps: list[Rows] = [np.stack(front.columns(), axis=1).tolist() for front in original.fronts()]
+    steps = [[list(move) for move in front] for front in rows(original)]
     for _ in range(int(rng.choice([1, 1, 1, 2]))):
         kind = int(rng.integers(0, len(MUTATIONS) + 3))
         here, there = (int(i) for i in rng.integers(0, len(steps), 2))
@@ -100,7 +106,7 @@ def mutant(rng: Random, original: Plan) -> Plan:
                 steps[there].append(steps[here].pop(int(rng.integers(0, len(steps[here])))))
         else:  # the moves of a front come in another order
             rng.shuffle(steps[here])
-    fronts = tuple(Front(*np.array(rows, np.int64).reshape(-1, len(FIELDS)).T.copy()) for rows in steps)
+    fronts = tuple(Front(*np.array(moves, np.int64).reshape(-1, len(FIELDS)).T.copy()) for moves in steps)
     head = (original.collective, f"{original.algorithm} with a fault", original.size, original.root, original.chunks)
     return Plan(*head, lambda: fronts)
 
