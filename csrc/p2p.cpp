@@ -159,6 +159,7 @@ void Mailbox::accept(const Ticket& ticket, void* data) {
 }
 
 std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
+  if (source < any_source || source >= size_) throw std::invalid_argument("there is no such rank");
   const Lock lock(mutex_);
   move_all();
   const Operation looked_for{Operation::open_receive, source, tag, "", nullptr, 0};

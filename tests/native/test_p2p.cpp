@@ -1,0 +1,268 @@
+// The mailbox: who gets which message, in which order, and whether all of it arrives.
+#include <algorithm>
+
+#include "p2p_world.h"
+
+namespace {
+
+// -- Matching ---------------------------------------------------------------------------------------------------------
+
+void equal_tags_in_order() {
+  World world(2);
+  world.run([](int rank, Mailbox& me) {
+    std::vector<Bytes> data(300);
+    std::vector<Ticket> tickets;
+    for (size_t i = 0; i < data.size(); ++i) {
+      data[i] = rank == 0 ? content(i * i % 5000, i) : Bytes(i * i % 5000);
+      tickets.push_back(rank == 0 ? send(me, 1, 5, data[i]) : receive(me, 0, 5, data[i]));
+    }
+    for (const Ticket& ticket : tickets) me.wait(ticket, kNever);
+    for (size_t i = 0; i < data.size(); ++i) check(data[i] == content(data[i].size(), i));
+  });
+}
+
+void tags_out_of_order(uint64_t bytes) {
+  World world(2);
+  world.run([bytes](int rank, Mailbox& me) {
+    if (rank == 0) {
+      std::vector<Bytes> data;
+      std::vector<Ticket> tickets;
+      for (int tag = 0; tag < 5; ++tag) data.push_back(content(bytes, tag));
+      for (int tag = 0; tag < 5; ++tag) tickets.push_back(send(me, 1, tag, data[tag]));
+      for (const Ticket& ticket : tickets) me.wait(ticket, kNever);
+    } else {
+      for (const int64_t tag : {3, 0, 4, 2, 1}) {
+        Bytes data(bytes);
+        const Ticket ticket = receive(me, 0, tag, data);
+        me.wait(ticket, kNever);
+        check(data == content(bytes, tag) && me.envelope(ticket).tag == tag);
+      }
+    }
+  });
+}
+
+void any_source() {
+  World world(4);
+  world.run([](int rank, Mailbox& me) {
+    if (rank != 0) return me.wait(send(me, 0, 1, content(100, rank)), kNever);
+    std::vector<int> seen(4);
+    for (int i = 1; i < 4; ++i) {
+      Bytes data(100);
+      const Ticket ticket = receive(me, Mailbox::any_source, 1, data);
+      me.wait(ticket, kNever);
+      const int source = me.envelope(ticket).source;
+      check(data == content(100, source));
+      ++seen[source];
+    }
+    check(seen == std::vector<int>{0, 1, 1, 1});
+  });
+}
+
+void any_source_takes_the_earliest() {
+  World world(3);
+  send(world[2], 0, 1, content(8, 2));
+  world.progress();
+  send(world[1], 0, 1, content(8, 1));
+  world.progress();
+  for (const int source : {2, 1}) {
+    Bytes data(8);
+    const Ticket ticket = receive(world[0], Mailbox::any_source, 1, data);
+    check(world[0].done(ticket) && world[0].envelope(ticket).source == source && data == content(8, source));
+  }
+}
+
+void posted_receives_match_in_order() {
+  World world(2);
+  Bytes any(8), mine(8), other(8);
+  const Ticket first = receive(world[0], Mailbox::any_source, 1, any), second = receive(world[0], 1, 1, mine);
+  const Ticket third = receive(world[0], 1, 2, other);
+  for (const int64_t tag : {2, 1, 1}) send(world[1], 0, tag, content(8, tag));
+  world.progress();
+  check(world[0].done(first) && world[0].done(second) && world[0].done(third));
+  check(any == content(8, 1) && mine == any && other == content(8, 2));
+}
+
+void probing() {
+  World world(2);
+  check(!world[1].probe(0, 1) && !world[1].probe(Mailbox::any_source, 1));
+  send(world[0], 1, 1, content(70, 1), "first");
+  send(world[0], 1, 2, content(80, 2), "second");
+  for (const int source : {0, Mailbox::any_source}) {
+    const auto seen = world[1].probe(source, 2);
+    check(seen && seen->source == 0 && seen->tag == 2 && seen->meta == "second" && seen->bytes == 80);
+  }
+  Bytes data(80);
+  check(world[1].done(receive(world[1], 0, 2, data, "second")) && data == content(80, 2));
+  check(!world[1].probe(0, 2) && world[1].probe(0, 1));
+}
+
+// -- Sizes and flow ---------------------------------------------------------------------------------------------------
+
+void both_send_first(uint64_t bytes) {
+  World world(2);
+  world.run([bytes](int rank, Mailbox& me) {
+    const Bytes mine = content(bytes, rank);
+    me.wait(send(me, 1 - rank, 0, mine), kNever);
+    Bytes data(bytes);
+    me.wait(receive(me, 1 - rank, 0, data), kNever);
+    check(data == content(bytes, 1 - rank));
+  });
+}
+
+void zero_bytes() {
+  World world(2);
+  for (int i = 0; i < 3000; ++i) {  // headers alone go around the ring
+    check(world[0].done(world[0].send(1, i, "", nullptr, 0)));
+    const Ticket ticket = world[1].receive(0, i, "", nullptr, 0);
+    check(world[1].done(ticket) && world[1].envelope(ticket).bytes == 0);
+  }
+}
+
+void short_sends_need_no_receiver() {
+  World world(2);
+  for (int i = 0; i < 10; ++i) check(world[0].done(send(world[0], 1, i, content(1000, i))));
+  Bytes large = content(1 << 20, 0);
+  const Ticket ticket = send(world[0], 1, 10, large);
+  check(!world[0].done(ticket));
+  world.progress(100);  // nobody asked for it, but it does not stay in the way
+  check(world[0].done(ticket));
+}
+
+void to_oneself() {
+  World world(2);
+  for (const uint64_t bytes : {0, 1, 1000, 3000000}) {
+    Bytes before(bytes), after(bytes);
+    const Ticket early = receive(world[1], 1, 7, before);
+    check(!world[1].done(early));
+    check(world[1].done(send(world[1], 1, 7, content(bytes, 1))));
+    check(world[1].done(early) && before == content(bytes, 1));
+    check(world[1].done(send(world[1], 1, 7, content(bytes, 2))));
+    const Ticket late = receive(world[1], Mailbox::any_source, 7, after);
+    check(world[1].done(late) && after == content(bytes, 2) && world[1].envelope(late).source == 1);
+  }
+  Bytes same = content(100, 3);
+  receive(world[0], 0, 0, same);
+  send(world[0], 0, 0, same);
+  check(same == content(100, 3));
+}
+
+void whatever_comes() {
+  for (const uint64_t bytes : {0, 10, 200000, 5000000}) {
+    World world(2);
+    world.run([bytes](int rank, Mailbox& me) {
+      const Bytes mine = content(bytes, rank);
+      const Ticket sent = send(me, 1 - rank, 1, mine, "shape"), self = send(me, rank, 2, mine, "own");
+      for (const int source : {1 - rank, rank}) {
+        const Ticket ticket = me.receive(source, source == rank ? 2 : 1);
+        const Envelope envelope = me.arrival(ticket, kNever);
+        check(envelope.bytes == bytes && envelope.source == source &&
+              envelope.meta == (source == rank ? "own" : "shape"));
+        Bytes data(envelope.bytes);
+        check(!me.done(ticket));
+        me.accept(ticket, data.data());
+        me.wait(ticket, kNever);
+        check(data == content(bytes, source));
+      }
+      me.wait(sent, kNever);
+      me.wait(self, kNever);
+    });
+  }
+}
+
+void asked_for_in_the_middle() {
+  World world(2);
+  const Bytes large = content(1000000, 1);
+  const Ticket sent = send(world[0], 1, 1, large);
+  world[1].progress();
+  Bytes data(large.size());
+  const Ticket ticket = receive(world[1], 0, 1, data);
+  check(!world[1].done(ticket));
+  world.progress(20);
+  check(world[1].done(ticket) && world[0].done(sent) && data == large);
+}
+
+void threads_of_one_rank() {
+  World world(2);
+  world.run([](int rank, Mailbox& me) {
+    std::vector<std::thread> threads;
+    for (int tag = 0; tag < 4; ++tag) {
+      threads.emplace_back([&me, rank, tag] {
+        for (int i = 0; i < 20; ++i) {
+          const uint64_t bytes = (tag * 37 + i * 4001) % 50000, seed = tag * 100 + i;
+          const Bytes mine = content(bytes, seed + rank);
+          Bytes data(bytes);
+          const Ticket ticket = receive(me, 1 - rank, tag, data);
+          me.wait(send(me, 1 - rank, tag, mine), kNever);
+          me.wait(ticket, kNever);
+          check(data == content(bytes, seed + 1 - rank));
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  });
+}
+
+void random_traffic(int size, unsigned seed) {
+  struct Letter {
+    int from, to;
+    int64_t tag;
+    uint64_t bytes;
+    bool any;
+  };
+  std::mt19937 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  std::vector<Letter> letters;
+  for (int i = 0; i < 200; ++i) {
+    const bool any = below(4) == 0;  // then the tag is its own, that nobody else's letter is taken for it
+    const uint64_t bytes = below(8) ? below(3000) : below(600000);
+    letters.push_back({below(size), below(size), any ? 100 + i : below(3), bytes, any});
+  }
+  World world(size);
+  world.run([&](int rank, Mailbox& me) {
+    std::mt19937 mine(seed + rank);
+    std::vector<Bytes> out(letters.size()), in(letters.size());
+    std::vector<Ticket> tickets;
+    auto send_next = [&, i = size_t{0}]() mutable {
+      for (; i < letters.size() && letters[i].from != rank; ++i) continue;
+      if (i == letters.size()) return false;
+      out[i] = content(letters[i].bytes, i);
+      tickets.push_back(send(me, letters[i].to, letters[i].tag, out[i]));
+      return ++i, true;
+    };
+    auto receive_next = [&, i = size_t{0}]() mutable {
+      for (; i < letters.size() && letters[i].to != rank; ++i) continue;
+      if (i == letters.size()) return false;
+      in[i].resize(letters[i].bytes);
+      tickets.push_back(receive(me, letters[i].any ? Mailbox::any_source : letters[i].from, letters[i].tag, in[i]));
+      return ++i, true;
+    };
+    while (mine() % 2 ? send_next() || receive_next() : receive_next() || send_next()) {
+      if (mine() % 16 == 0) me.progress();
+    }
+    std::shuffle(tickets.begin(), tickets.end(), mine);
+    for (const Ticket& ticket : tickets) me.wait(ticket, kNever);
+    for (size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i].to == rank) check(in[i] == content(letters[i].bytes, i));
+    }
+  });
+}
+
+}  // namespace
+
+int main() {
+  equal_tags_in_order();
+  for (const uint64_t bytes : {10, 400000}) tags_out_of_order(bytes);
+  any_source();
+  any_source_takes_the_earliest();
+  posted_receives_match_in_order();
+  probing();
+  for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
+  zero_bytes();
+  short_sends_need_no_receiver();
+  to_oneself();
+  whatever_comes();
+  asked_for_in_the_middle();
+  threads_of_one_rank();
+  for (unsigned i = 0; i < 5; ++i) random_traffic(3 + i % 3, kSeed + i);
+  return report();
+}
