@@ -6,26 +6,19 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "calls.h"
+#include "convert.h"
 #include "engine.h"
 #include "reduce.h"
 #include "shm.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+
 
 namespace hocket {
+
+using namespace nb::literals;
+
 namespace {
-
-template <class T>
-T* pointer(uintptr_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
-Deadline in(double seconds) {
-  constexpr double longest = 3e8;  // ten years: later than that the clock would overflow
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(std::min(std::max(seconds, 0.0), longest)));
-}
 
 void look_for_signals() {
   nb::gil_scoped_acquire gil;
@@ -70,16 +63,6 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
     for (const auto& [peer, mark, from, at] : rows) sources.push_back({peer, mark, place(from, at)});
     self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
   }
-}
-
-// One collective call: enter, move, and leave only when every rank is known to have made the same call.
-void call(SharedMemory& memory, Program& program, uint64_t number, uint64_t fingerprint, uintptr_t inp, uintptr_t out,
-          double seconds) {
-  const Deadline deadline = in(seconds);
-  memory.enter(number, fingerprint);
-  run(program, memory, fingerprint ^ (number * 0x9e3779b97f4a7c15u), pointer<const std::byte>(inp),
-      pointer<std::byte>(out), deadline);
-  memory.meet(program.unheard, deadline);
 }
 
 void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::vector<uintptr_t>& sources, size_t count,
@@ -135,12 +118,10 @@ NB_MODULE(_core, m) {
       .def("describe", &SharedMemory::describe, "fingerprint"_a, "text"_a)
       .def(
           "learn",
-          [](SharedMemory& self, int peer, uint64_t number, double seconds) {
-            return self.learn(peer, number, in(seconds));
-          },
-          "peer"_a, "number"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("call", &call, "program"_a, "number"_a, "fingerprint"_a, "inp"_a, "out"_a, "seconds"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+          [](SharedMemory& self, int peer, double seconds) { return self.learn(peer, in(seconds)); }, "peer"_a,
+          "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("number", &SharedMemory::number)
+      .def("title", [](const SharedMemory& self) { return self.title(); })
       .def(
           "poison",
           [](SharedMemory& self, int kind, int peer, const std::string& text) {
@@ -149,6 +130,8 @@ NB_MODULE(_core, m) {
           "kind"_a, "peer"_a, "text"_a)
       .def("leave", &SharedMemory::leave)
       .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
+
+  bind_calls(m);
 
   nb::class_<Ticket>(m, "Ticket");
   nb::class_<Mailbox>(m, "Mailbox")

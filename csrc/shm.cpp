@@ -283,11 +283,13 @@ void SharedMemory::describe(uint64_t fingerprint, const std::string& text) {
   t.fingerprint.store(fingerprint, std::memory_order_release);
 }
 
-void SharedMemory::enter(uint64_t call, uint64_t fingerprint) {
+uint64_t SharedMemory::enter(uint64_t fingerprint) {
+  const uint64_t call = number() + 1;
   Outbox::Entry& e = boxes_[rank_]->board[call % board_size];
   e.fingerprint.store(fingerprint, std::memory_order_relaxed);
   e.call.store(call, std::memory_order_release);
   call_.store(call, std::memory_order_release);
+  return call;
 }
 
 void SharedMemory::meet(Peers peers, Deadline deadline) {
@@ -300,11 +302,17 @@ void SharedMemory::meet(Peers peers, Deadline deadline) {
   }
 }
 
-std::string SharedMemory::learn(int peer, uint64_t call, Deadline deadline) {
+uint64_t SharedMemory::next(int peer, Deadline deadline) {
+  const uint64_t call = number() + 1;
   const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
   Wait wait(*this, deadline);
   while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
-  return text(peer, call);
+  return e.fingerprint.load(std::memory_order_relaxed);
+}
+
+std::string SharedMemory::learn(int peer, Deadline deadline) {
+  next(peer, deadline);
+  return text(peer, number() + 1);
 }
 
 // Throws when `peer` is in the same call as we are and means something else by it.

@@ -58,11 +58,15 @@ class SharedMemory : public Port {
 
   // The call board. Texts are kept by fingerprint; their first line is what an error prints of a call.
   void describe(uint64_t fingerprint, const std::string& text);
-  void enter(uint64_t call, uint64_t fingerprint);
-  // Waits until each of `peers` has entered `call`, and throws Failure::mismatch if one entered another.
+  uint64_t enter(uint64_t fingerprint);  // the next call; returns its number
+  uint64_t number() const { return call_.load(std::memory_order_relaxed); }
+  std::string title() const { return title(rank_, number()); }
+  // Waits until each of `peers` has entered this call, and throws Failure::mismatch if one means something else by it.
   void meet(Peers peers, Deadline deadline);
-  // Waits until `peer` has entered `call` and returns its text: so a rank learns what only the root was told.
-  std::string learn(int peer, uint64_t call, Deadline deadline);
+  // Waits until `peer` has entered the next call, and returns its fingerprint.
+  uint64_t next(int peer, Deadline deadline);
+  // The same, and returns its text: so a rank learns what only the root was told.
+  std::string learn(int peer, Deadline deadline);
 
   // Tells all ranks why this group is over. The first reason stays.
   void poison(const Failure& failure);

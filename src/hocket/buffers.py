@@ -23,6 +23,7 @@ class Buffers:
     inp: Array
     target: Array
     deliver: Callable[[], Any]
+    direct: bool  # these are the caller's own arrays and the one that is given back: nothing is copied
 
     @staticmethod
     def make(
@@ -42,10 +43,10 @@ class Buffers:
         """
         inp = _NOTHING if given is None else np.ascontiguousarray(given)
         if shape is None:
-            return Buffers(inp, _NOTHING, _deliver_nothing)
+            return Buffers(inp, _NOTHING, _deliver_nothing, _same(inp, given))
         if out is None:
             result = np.empty(shape, dtype)
-            return Buffers(inp, result, lambda: like(x, result))
+            return Buffers(inp, result, lambda: like(x, result), _same(inp, given))
         result = writable(out)
         if result.shape != shape or result.dtype != dtype:
             raise ValueError(f"out is {_kind(result.shape, result.dtype)}, but the result is {_kind(shape, dtype)}")
@@ -58,7 +59,7 @@ class Buffers:
                 result[...] = target
             return out
 
-        return Buffers(inp, target, deliver)
+        return Buffers(inp, target, deliver, target is result and _same(inp, given))
 
 
 _NOTHING = np.empty(0, np.uint8)
@@ -66,6 +67,10 @@ _NOTHING = np.empty(0, np.uint8)
 
 def _deliver_nothing() -> None:
     return None
+
+
+def _same(inp: Array, given: Array | None) -> bool:
+    return given is None or inp.ctypes.data == given.ctypes.data
 
 
 def _aligned(inp: Array, target: Array, leads: tuple[int, int] | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -40,8 +39,7 @@ class Caller:
 
     def __init__(self, native: Native, names: list[str]) -> None:
         self.native, self.names, self.rank = native, names, native.rank
-        self._turn = threading.Lock()
-        self._number = 0
+        self.calls = native.calls  # which also keeps the turn
         self._engine: ThreadPoolExecutor | None = None
         self._last: Future[Any] | None = None
         self._broken: BaseException | None = None
@@ -51,21 +49,25 @@ class Caller:
         """Run `job(seconds)` in its turn; `async_op` gives back its Work at once."""
         self.require_usable()
         if not async_op and (self._last is None or self._last.done()):
+            self.calls.enabled = True
             return self._run(job, seconds)
+        self.calls.enabled = False
         if self._engine is None:
             self._engine = ThreadPoolExecutor(1, "hocket-engine")
         future = self._last = self._engine.submit(self._run, job, seconds)
         return Work(future, text) if async_op else future.result()
 
     def _run(self, job: Callable[[float], T], seconds: float) -> T:
-        with self._turn:
+        self.calls.acquire()
+        try:
             self.require_usable()
-            try:
-                return job(seconds)
-            except BaseException as error:
-                if self._broken is None:  # what a call could not say itself, such as a note that made no sense
-                    self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
-                raise
+            return job(seconds)
+        except BaseException as error:
+            if self._broken is None:  # what a call could not say itself, such as a note that made no sense
+                self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
+            raise
+        finally:
+            self.calls.release()
 
     def call(
         self,
@@ -77,24 +79,24 @@ class Caller:
         seconds: float,
         received: tuple[int, ...] | None = None,
         note: str = "",
-    ) -> None:
-        """One collective call, inside a job. Raises what went wrong, and tells it to all other ranks."""
-        self._number += 1
+    ) -> tuple[Any, int]:
+        """One collective call, inside a job. Raises what went wrong, and tells it to all other ranks. Returns what can
+        be remembered of it."""
         try:
-            self.native.run(self._number, call, plan, op, inp, out, seconds, received, note)
+            return self.native.run(call, plan, op, inp, out, seconds, received, note)
         except BaseException as error:
-            self._translate(error, call.text, seconds)
+            self.fail(error, call.text, seconds)
 
     def learn(self, peer: int, text: str, seconds: float) -> str:
         """The note that `peer` leaves in the next call, inside a job."""
         try:
-            return self.native.learn(peer, self._number + 1, seconds)
+            return self.native.learn(peer, seconds)
         except BaseException as error:
-            self._translate(error, text, seconds)
+            self.fail(error, text, seconds)
 
-    def _translate(self, error: BaseException, text: str, seconds: float) -> NoReturn:
+    def fail(self, error: BaseException, text: str, seconds: float) -> NoReturn:
         """Raise `error` as the public error it is, and poison the group with it."""
-        what = f"{text} (call {self._number})"
+        what = f"{text} (call {self.native.core.number})"
         if isinstance(error, Failure):
             kind, peer, _, _ = error.args
             raised = self.explain(error, what, seconds)
@@ -120,6 +122,7 @@ class Caller:
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
         self._broken = error
+        self.calls.enabled = False
         self.native.core.poison(kind, self.rank if peer is None else peer, words)
 
     def require_usable(self) -> None:
@@ -139,6 +142,8 @@ class Caller:
         if self._engine is not None:
             self._engine.shutdown()
         self._closed = True
+        self.calls.enabled = False
+        self.calls.forget()
         self.native.core.leave()
         return True
 

@@ -37,13 +37,24 @@ Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
 
 
 class How(NamedTuple):
-    """The arguments of a call that say how, not what."""
+    """The arguments of a call that say how, not what; and under what it is remembered, if it may be."""
 
-    out: Any
-    algorithm: Algorithm
-    timeout: float | None
-    async_op: bool
+    out: Any = None
+    algorithm: Algorithm = None
+    timeout: float | None = None
+    async_op: bool = False
     order: str = "same"
+    memo: Memo | None = None
+
+
+class Memo(NamedTuple):
+    """What a call with no arguments but these looks like, for the short way (csrc/calls.h)."""
+
+    method: int
+    x: Any
+    op: Any
+    out: Any
+    root: int
 
 
 class Group:
@@ -72,6 +83,7 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names)
+        self._attempt = self._caller.calls.attempt
         self._messages = Messages(self._caller)
         _open.add(self)
 
@@ -95,7 +107,12 @@ class Group:
         `hocket.ops`. All ranks get the same bits, in every run and for every size of the message; `order="any"` gives
         up the last of these for speed.
         """
-        return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order))
+        if algorithm is None and timeout is None and not async_op and order == "same":
+            result = self._short(0, x, op, out, 0)
+            if result is not NotImplemented:
+                return result
+        memo = Memo(0, x, op, out, 0)
+        return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, memo))
 
     def reduce(
         self,
@@ -110,8 +127,13 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
+        if algorithm is None and timeout is None and not async_op and order == "same":
+            result = self._short(1, x, op, out, root)
+            if result is not NotImplemented:
+                return result
         self._require_rank(root, "root")
-        return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order), root=root)
+        memo = Memo(1, x, op, out, root)
+        return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order, memo), root=root)
 
     def reduce_scatter(
         self,
@@ -129,8 +151,13 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
+        if algorithm is None and timeout is None and not async_op and order == "same" and sizes is None:
+            result = self._short(2, x, op, out, 0)
+            if result is not NotImplemented:
+                return result
         parts = split(adopt(x).shape, self.size, sizes)
-        return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order), parts)
+        memo = Memo(2, x, op, out, 0) if sizes is None else None
+        return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, memo), parts)
 
     def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
@@ -155,8 +182,12 @@ class Group:
 
         Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
+        if algorithm is None and timeout is None and not async_op:
+            result = self._short(3, x, None, out, root)
+            if result is not NotImplemented:
+                return result
         self._require_rank(root, "root")
-        how = How(out, algorithm, timeout, async_op)
+        how = How(out, algorithm, timeout, async_op, memo=Memo(3, x, None, out, root))
         pattern = out if x is None else x
         if self.rank == root and x is None:
             raise TypeError("the root must give the array that is broadcast")
@@ -182,8 +213,13 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows.
         """
+        if algorithm is None and timeout is None and not async_op and sizes is None:
+            result = self._short(4, x, None, out, root)
+            if result is not NotImplemented:
+                return result
         self._require_rank(root, "root")
-        how = How(out, algorithm, timeout, async_op)
+        memo = Memo(4, x, None, out, root) if sizes is None else None
+        how = How(out, algorithm, timeout, async_op, memo=memo)
         if self.rank != root:
             return self._learn("scatter", root, sizes, how)
         if x is None:
@@ -205,7 +241,7 @@ class Group:
             shape, dtype = tuple(told["shape"]), next(d for d in DTYPES if d.name == told["dtype"])
             parts = split(shape, self.size, sizes or told.get("rows")) if name == "scatter" else None
             call = self._call(name, dtype, math.prod(shape), how, parts and parts.blocks, root)
-            return self._run(call, how, how.out, None, parts.shape(self.rank) if parts else shape)(seconds)
+            return self._run(call, how, how.out, None, parts.shape(self.rank) if parts else shape, learns=root)(seconds)
 
         return self._caller.do(f"{name}(root={root})", job, self._seconds(how.timeout), how.async_op)
 
@@ -223,7 +259,12 @@ class Group:
 
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
-        return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op))
+        if algorithm is None and timeout is None and not async_op and sizes is None:
+            result = self._short(5, x, None, out, 0)
+            if result is not NotImplemented:
+                return result
+        memo = Memo(5, x, None, out, 0) if sizes is None else None
+        return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, memo=memo))
 
     def gather(
         self,
@@ -237,8 +278,13 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
+        if algorithm is None and timeout is None and not async_op and sizes is None:
+            result = self._short(6, x, None, out, root)
+            if result is not NotImplemented:
+                return result
         self._require_rank(root, "root")
-        return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op))
+        memo = Memo(6, x, None, out, root) if sizes is None else None
+        return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op, memo=memo))
 
     def _gather(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         array = adopt(x)
@@ -261,8 +307,13 @@ class Group:
         Without `sizes`, axis 0 must divide evenly and `x` has the same shape everywhere. With it, `sizes[r]` rows go to
         rank r; what each rank sends may differ, and how much will come is exchanged first.
         """
+        if algorithm is None and timeout is None and not async_op and sizes is None:
+            result = self._short(7, x, None, out, 0)
+            if result is not NotImplemented:
+                return result
         array = adopt(x)
-        how = How(out, algorithm, timeout, async_op)
+        memo = Memo(7, x, None, out, 0) if sizes is None else None
+        how = How(out, algorithm, timeout, async_op, memo=memo)
         parts = split(array.shape, self.size, sizes)
         call = self._call("all_to_all", array.dtype, array.size, how, parts.blocks)
         if sizes is None:
@@ -270,7 +321,7 @@ class Group:
         ask = Call("all_to_all", np.dtype(np.int64), self.size, within=call.text)
 
         def job(seconds: float) -> Any:
-            plain = How(None, None, None, False)
+            plain = How()
             coming = self._run(ask, plain, None, np.asarray(parts.rows, np.int64), (self.size,))(seconds)
             shape = (int(coming.sum()), *parts.row)
             received = tuple(int(n) * math.prod(parts.row) for n in coming)
@@ -280,7 +331,9 @@ class Group:
 
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns once every rank has called it."""
-        how = How(None, None, timeout, async_op)
+        if timeout is None and not async_op and self._short(8, None, None, None, 0) is not NotImplemented:
+            return None
+        how = How(None, None, timeout, async_op, memo=Memo(8, None, None, None, 0))
         return self._do(self._call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
     # ---- from one rank to another ------------------------------------------------------------------------------------
@@ -341,7 +394,7 @@ class Group:
 
     def _form(self, within: str, color: int | None, key: int) -> Group | None:
         def gather(row: Array) -> Array:
-            how = How(None, None, None, False)
+            how = How()
             call = Call("all_gather", row.dtype, row.size * self.size, within=within)
             rows: Array = self._do(call, how, row, row, (self.size, row.size))
             return rows
@@ -378,6 +431,13 @@ class Group:
 
     # ---- what the collectives share ----------------------------------------------------------------------------------
 
+    def _short(self, method: int, x: Any, op: Any, out: Any, root: int) -> Any:
+        """The result of a call that looks like an earlier one; NotImplemented if it does not."""
+        try:
+            return self._attempt(method, x, op, out, root, self.timeout)
+        except BaseException as error:
+            self._caller.fail(error, self._caller.native.core.title(), self.timeout)
+
     def _do(
         self,
         call: Call,
@@ -401,11 +461,12 @@ class Group:
         op: Op | None = None,
         note: str = "",
         received: tuple[int, ...] | None = None,
+        learns: int = -1,
     ) -> Callable[[float], Any]:
         """The job of `call`: everything that can be wrong with its arguments is found here, before it runs.
 
         `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
-        result is of the kind of `x`.
+        result is of the kind of `x`. `learns` is the rank that these were learnt from.
         """
         plan = self._plan(call, how.algorithm, op)
         leads = None
@@ -414,8 +475,11 @@ class Group:
         buffers = Buffers.make(x, given, shape, call.dtype, how.out, leads)
 
         def job(seconds: float) -> Any:
-            self._caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
-            return buffers.deliver()
+            bound = self._caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
+            result = buffers.deliver()
+            if how.memo is not None and how.algorithm is None and how.order == "same" and buffers.direct:
+                self._caller.calls.remember(*how.memo, result, *bound, learns)
+            return result
 
         return job
 

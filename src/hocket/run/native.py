@@ -35,13 +35,13 @@ class Native:
     def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
         self.core = _core.SharedMemory(rank, fds, sockets, SLOTS)
+        self.calls = _core.Calls(self.core)
         self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
         self._described: dict[int, tuple[int, str]] = {}
         self._in_place: dict[Plan, bool] = {}
 
     def run(
         self,
-        number: int,
         call: Call,
         plan: Plan,
         op: Op | None,
@@ -50,9 +50,9 @@ class Native:
         seconds: float,
         received: tuple[int, ...] | None = None,
         note: str = "",
-    ) -> None:
-        """Execute this rank's share of `plan` as call `number`. Both arrays are C-contiguous; they share memory
-        wherever both have a slot of one index, or nowhere.
+    ) -> tuple[_core.Program, int]:
+        """Execute this rank's share of `plan`. Both arrays are C-contiguous; they share memory wherever both have a
+        slot of one index, or nowhere. Returns what was executed, and its fingerprint.
 
         `received` are the elements that come from each rank in an all_to_all of uneven sizes. `note` can be learnt by
         the others while the call lasts.
@@ -65,12 +65,12 @@ class Native:
             self._programs[key] = self._bind(call, plan, op, in_place, received)
         program, fingerprint = self._programs[key]
         self._describe(fingerprint, f"{call.text}\n{note}")
-        self.core.call(program, number, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
+        self.calls.run(program, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
+        return program, fingerprint
 
-    def learn(self, peer: int, number: int, seconds: float) -> str:
-        """The note of `peer` in call `number`, when it has entered that."""
-        text: str = self.core.learn(peer, number, seconds)
-        return text.partition("\n")[2]
+    def learn(self, peer: int, seconds: float) -> str:
+        """The note of `peer` in the next call, when it has entered that."""
+        return self.core.learn(peer, seconds).partition("\n")[2]
 
     def can_run_in_place(self, plan: Plan) -> bool:
         """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""

@@ -1,0 +1,83 @@
+// The short way into a collective. The first call with given arguments goes the long way, through Python, where it is
+// checked, planned and bound; what was bound is remembered under the look of its arguments, and the next call that looks
+// the same finds it again here, in a fraction of a microsecond.
+//
+// All calls of a rank, long and short, take turns; whoever cannot have the turn at once goes the long way and waits there.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "engine.h"
+#include "shm.h"
+
+namespace hocket {
+
+namespace nb = nanobind;
+
+// What a NumPy array looks like to a call. Only plain arrays have a look: contiguous, aligned, of at most four axes.
+struct Look {
+  PyObject* dtype = nullptr;  // by identity; null where there is no array
+  int axes = 0;
+  std::array<intptr_t, 4> shape{};
+  bool operator==(const Look&) const = default;
+};
+
+class Calls {
+ public:
+  explicit Calls(SharedMemory& memory) : memory_(memory), entries_(size) {}
+  ~Calls() { forget(); }
+
+  // One collective call: enter, move, and leave only when every rank is known to have made the same call.
+  void run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline);
+
+  // `result` if the call was made; the object `miss` if it must go the long way.
+  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, int root, double seconds);
+
+  // Remembers the program of a call that has just gone the long way, if its arguments have a look. `result` is what it
+  // gave back; `learns` is the rank that it was learnt from, or -1.
+  void remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
+                nb::object program, uint64_t fingerprint, int learns);
+  void forget();
+
+  void acquire() { turn_.lock(); }
+  void release() { turn_.unlock(); }
+
+  bool enabled = true;  // false while calls must queue, and after an error
+
+  static nb::object miss();
+
+ private:
+  struct Key {
+    int method = -1, root = 0;
+    PyObject* op = nullptr;
+    Look x, out;
+    bool shared = false;     // input and output overlap,
+    intptr_t distance = 0;  // with the output this many bytes behind the input
+    bool operator==(const Key&) const = default;
+  };
+  struct Entry {
+    Key key;
+    Program* program = nullptr;
+    uint64_t fingerprint = 0;
+    int learns = -1;     // the rank that alone could tell what call this is: only if it makes the same is it this one
+    bool gives = false;  // gives back something: `out`, or a new array of `shape`
+    Look result;
+    std::vector<nb::object> alive;  // what the pointers above point to
+  };
+
+  static constexpr size_t size = 256;
+  static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
+  Entry& place(const Key& key);
+
+  SharedMemory& memory_;
+  std::mutex turn_;
+  std::vector<Entry> entries_;
+};
+
+void bind_calls(nb::module_& m);
+
+}  // namespace hocket
