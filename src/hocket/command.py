@@ -197,8 +197,9 @@ class _Job:
 
     def _blame(self, child: Child, code: int) -> None:
         self._culprit = child
+        how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
         others = "; the others were ended" if self._running else ""
-        self._stop(code if code > 0 else 128 - code, f"{child} failed first: {describe(code)}{others}")
+        self._stop(code if code > 0 else 128 - code, f"{child} failed first: {how}{others}")
 
     def _timed_out(self) -> None:
         if self._verdict is None:

@@ -132,7 +132,8 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
 
 def _reap(process: SpawnProcess) -> None:
     process.join()
-    process.close()
+    with suppress(ValueError):  # reaped behind our back
+        process.close()
 
 
 def _finish(ranks: list[_Rank]) -> None:

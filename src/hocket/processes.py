@@ -30,17 +30,20 @@ class Child:
 
     def exit_code(self) -> int | None:
         """None while it runs; then its exit code, or the negative number of the signal that killed it."""
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        try:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # reaped behind our back, where SIGCHLD is ignored: nobody knows how it ended
+            return 0
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def signal(self, number: int) -> None:
         """Send a signal to the rank and all it started. Right after its birth it may not lead its group yet."""
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
+            try:
+                os.killpg(self.pid, number)
+            except ProcessLookupError:
                 os.kill(self.pid, number)
 
     def close(self) -> None:

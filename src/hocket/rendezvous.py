@@ -79,7 +79,7 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
             holder = "The launcher" if config.launcher == HOCKET_RUN else "Rank 0"
             where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {ONE_HOST}"
             raise RendezvousError(_signed(where, config)) from None
-        except RendezvousError as error:
+        except (RendezvousError, OSError) as error:
             if server is not None:
                 server.close(f"rank 0, which held the meeting point, gave up: {error}")
             raise RendezvousError(_signed(str(error), config)) from None
@@ -128,7 +128,7 @@ def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, pr
 def _wrote(store: Store, key: str) -> bool:
     try:
         store.get(key, 0.0)
-    except RendezvousError:
+    except Absent:
         return False
     return True
 

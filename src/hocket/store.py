@@ -116,9 +116,13 @@ class UnixStoreServer:
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError, EOFError, ValueError, RendezvousError):
             verify(client, self._secret, "host", Deadline(SLACK))
-            while True:
-                answer = self._answer(_read_frame(client, None))
-                _write_frame(client, answer, Deadline(SLACK))
+            try:
+                while True:
+                    answer = self._answer(_read_frame(client, None))
+                    _write_frame(client, answer, Deadline(SLACK))
+            finally:
+                if self._closed:  # a last word, for who asks too late
+                    _write_frame(client, ["closed", self._closed.encode()], Deadline(SLACK))
 
     def _answer(self, request: object) -> list[object]:
         with self._changed:
@@ -144,7 +148,7 @@ class UnixStore:
     def __init__(self, address: str, secret: bytes, timeout: float) -> None:
         deadline = Deadline(timeout)
         try:
-            self._socket = call(address, secret, deadline)
+            self._socket = call(address, secret, deadline, early=True)
         except TimeoutError:
             raise Absent(f"nobody opened the meeting point {address} within {deadline}") from None
         except (OSError, EOFError) as error:
@@ -165,7 +169,8 @@ class UnixStore:
     def _ask(self, request: list[object], key: str, timeout: float) -> bytes:
         deadline = Deadline(timeout + SLACK)
         try:
-            _write_frame(self._socket, request, deadline)
+            with suppress(BrokenPipeError):  # a server that closed has left its last word
+                _write_frame(self._socket, request, deadline)
             answer = _read_frame(self._socket, deadline)
         except (OSError, EOFError, ValueError) as error:
             raise RendezvousError(
@@ -198,8 +203,11 @@ def listen(address: str, backlog: int = 4096) -> socket.socket:
     return sock
 
 
-def call(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
-    """A verified socket to who listens at `address`. Waits for the listener; TimeoutError after the deadline."""
+def call(address: str, secret: bytes, deadline: Deadline, *, early: bool = False) -> socket.socket:
+    """A verified socket to who listens at `address`. TimeoutError after the deadline.
+
+    An `early` caller waits for the listener to come; for others, one that is not there is a ConnectionRefusedError.
+    """
     nap = 0.001
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -208,11 +216,16 @@ def call(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
             sock.connect(_sockaddr(address))
             verify(sock, secret, "caller", deadline)
             return sock
-        except (ConnectionRefusedError, BlockingIOError):  # not there yet, or more callers than its backlog holds:
-            sock.close()  # the kernel offers nothing to wait on
+        except (
+            ConnectionRefusedError,
+            BlockingIOError,
+        ) as error:  # nobody there; or more callers than the backlog holds
+            sock.close()
+            if isinstance(error, ConnectionRefusedError) and not early:
+                raise
             if not deadline.left():
                 raise TimeoutError from None
-            time.sleep(min(nap := nap * 1.5, 0.05, deadline.left()))
+            time.sleep(min(nap := nap * 1.5, 0.05, deadline.left()))  # the kernel offers nothing to wait on
         except BaseException:
             sock.close()
             raise

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
-from launching import LAUNCHER_VARIABLES, Hocket, children, open_descriptors
+from launching import LAUNCHER_VARIABLES, SECRET, Hocket, children, open_descriptors
+
+from hocket.store import UnixStoreServer
 
 
 @pytest.fixture(autouse=True)
@@ -20,11 +24,15 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith(LAUNCHER_VARIABLES):
             monkeypatch.delenv(name)
     resource_tracker.ensure_running()  # multiprocessing's own process and pipe: once per interpreter
-    gc.collect()
-    before = open_descriptors(), children(), set(threading.enumerate())
+    before = _held()
     yield
-    gc.collect()
-    assert (open_descriptors(), children(), set(threading.enumerate())) == before
+    if _held() - before:
+        gc.collect()  # what a failed test's traceback held
+        assert not _held() - before
+
+
+def _held() -> set[object]:
+    return {*open_descriptors(), *children(), *threading.enumerate()}
 
 
 @pytest.fixture
@@ -33,3 +41,14 @@ def hocket(tmp_path: Path) -> Iterator[Hocket]:
     command = Hocket(tmp_path)
     yield command
     command.close()
+
+
+@pytest.fixture
+def address() -> str:
+    return f"@hocket-{secrets.token_hex(16)}"
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[UnixStoreServer]:
+    with closing(UnixStoreServer(address, SECRET).start()) as it:
+        yield it

@@ -8,10 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hocket.store import UnixStore
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+SECRET = b"the job's secret"
 LAUNCHER_VARIABLES = (
     "RANK",
     "WORLD_SIZE",
@@ -111,3 +115,8 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     """The next `count` lines of its output, sorted."""
     assert process.stdout is not None
     return sorted(process.stdout.readline().strip() for _ in range(count))
+
+
+def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[UnixStore]:
+    """A rank's end of the store at `address`."""
+    return closing(UnixStore(address, secret, timeout))

@@ -211,6 +211,7 @@ def test_a_consequence_without_a_cause_is_blamed_after_all(hocket: Hocket) -> No
     done = hocket.run("run", "-n", "2", hocket.script(f"sys.exit({aftermath.CONSEQUENCE} if rank else 0)"))
     assert done.returncode == aftermath.CONSEQUENCE
     assert headline(done.stderr).startswith(BLAME.format(1))
+    assert headline(done.stderr).endswith("exit code 76, for a peer was lost")
 
 
 def test_the_jobs_time(hocket: Hocket) -> None:

@@ -7,40 +7,23 @@ import os
 import secrets
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import astuple, replace
 from typing import Any
 
 import msgpack
 import pytest
-from launching import open_descriptors
+from launching import SECRET, client, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
 from hocket.rendezvous import Card, Links, UnixStore, UnixStoreServer, connect, exchange, join
-from hocket.store import MAX_FRAME, Absent, Deadline, Taken, call, listen
+from hocket.store import listen
 
-SECRET = b"the job's secret"
 SIZES = (2, 3, 5, 8)
-
-
-@pytest.fixture
-def address() -> str:
-    return f"@hocket-{secrets.token_hex(16)}"
-
-
-@pytest.fixture
-def server(address: str) -> Iterator[UnixStoreServer]:
-    with closing(UnixStoreServer(address, SECRET).start()) as it:
-        yield it
-
-
-def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[UnixStore]:
-    return closing(UnixStore(address, secret, timeout))
 
 
 def outcomes(ranks: dict[int, Callable[[], Any]]) -> dict[int, Any]:
@@ -73,140 +56,6 @@ def meet(config: Config) -> Links:
 
 def configs(address: str, size: int, timeout: float = 10.0, launcher: str = "hocket run") -> list[Config]:
     return [Config(r, size, r, size, address, SECRET, launcher, timeout) for r in range(size)]
-
-
-# ---- the store ----
-
-
-def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServer) -> None:
-    with client(address) as one, client(address) as other, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(other.get, "key", 10.0)
-        one.set("key", b"\0value")
-        assert waiting.result() == b"\0value"
-        assert one.get("key", 0.0) == b"\0value"
-
-
-def test_a_key_is_written_once(address: str, server: UnixStoreServer) -> None:
-    with client(address) as store:
-        store.set("key", b"1")
-        store.set("key", b"1")
-        with pytest.raises(Taken, match='"key" holds another value already') as caught:
-            store.set("key", b"2")
-        assert caught.value.value == b"1"
-
-
-def test_a_note_that_does_not_come(address: str, server: UnixStoreServer) -> None:
-    with client(address) as store, pytest.raises(Absent, match=r'nobody wrote "key" within 0\.1 s'):
-        store.get("key", 0.1)
-
-
-def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = threading.Event()
-
-    class Notes(dict[str, bytes]):
-        def __contains__(self, key: object) -> bool:
-            asked.set()
-            return super().__contains__(key)
-
-    server = UnixStoreServer(address, SECRET).start()
-    monkeypatch.setattr(server, "_notes", Notes())
-    with client(address) as store, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(store.get, "key", 30.0)
-        assert asked.wait(20.0)
-        server.close("the reason")
-        with pytest.raises(RendezvousError, match="the reason"):
-            waiting.result()
-        server.close("a second time is nothing")
-
-
-def test_nobody_listens(address: str) -> None:
-    with pytest.raises(Absent, match=f"nobody opened the meeting point {address} within 0.1 s"):
-        UnixStore(address, SECRET, 0.1)
-
-
-def test_the_address_is_held_by_another_job(address: str, server: UnixStoreServer) -> None:
-    with pytest.raises(RendezvousError, match="another job holds the meeting point"):
-        UnixStoreServer(address, SECRET, timeout=0.05)
-
-
-def test_an_early_client_waits_for_the_server(address: str) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(UnixStore, address, SECRET, 10.0)
-        with closing(UnixStoreServer(address, SECRET).start()), closing(early.result()) as store:
-            store.set("key", b"")
-
-
-def test_another_jobs_secret_is_refused(address: str, server: UnixStoreServer) -> None:
-    with pytest.raises(RendezvousError, match="does not know this job's secret"):
-        UnixStore(address, b"another secret", 10.0)
-    with client(address) as store:  # and the server goes on
-        store.set("key", b"")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("stranger", ["caller", "host"])
-def test_another_user_is_refused(address: str, stranger: str) -> None:
-    """The kernel tells the uid, at both ends, whatever the other one knows."""
-
-    def be_the_stranger() -> None:
-        os.setresuid(65534, 65534, 65534)
-        if stranger == "host":
-            with closing(listen(address)) as listener:
-                listener.settimeout(20)
-                listener.accept()
-        else:
-            with pytest.raises(RendezvousError, match=r"belongs to user id 0, not to 65534"):
-                UnixStore(address, SECRET, 10.0)
-
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=be_the_stranger)
-    if stranger == "host":
-        process.start()
-        with pytest.raises(RendezvousError, match=r"belongs to user id 65534, not to 0: it is no part of this job"):
-            UnixStore(address, SECRET, 10.0)
-    else:
-        server = UnixStoreServer(address, SECRET)  # not started: no thread of ours at the fork
-        process.start()
-        with closing(server.start()):
-            process.join(20)
-    process.join(20)
-    assert process.exitcode == 0
-    process.close()
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        struct.pack("<I", MAX_FRAME + 1) + b"x",
-        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
-        struct.pack("<I", 4) + msgpack.packb([1, 2, 3]),
-        struct.pack("<I", 5) + msgpack.packb(["set", 1]) + b"\0",
-        struct.pack("<I", 20) + b"short",
-    ],
-    ids=["too long", "not msgpack", "no request", "trailing byte", "cut off"],
-)
-def test_nonsense_ends_only_its_own_connection(address: str, server: UnixStoreServer, frame: bytes) -> None:
-    with closing(call(address, SECRET, Deadline(10.0))) as sock:
-        sock.sendall(frame)
-        sock.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionResetError):  # what it left unread
-            assert sock.recv(1) == b""
-    with client(address) as store:
-        store.set("key", b"")
-
-
-def test_a_caller_that_says_nothing_holds_nobody_up(address: str, server: UnixStoreServer) -> None:
-    with closing(socket.socket(socket.AF_UNIX)) as silent:
-        silent.connect("\0" + address[1:])
-        with client(address) as store:
-            store.set("key", b"")
-
-
-def test_a_value_beyond_the_cap_is_refused_before_it_is_sent(address: str, server: UnixStoreServer) -> None:
-    with client(address) as store:
-        with pytest.raises(RendezvousError, match=f"at most {MAX_FRAME} are allowed"):
-            store.set("key", bytes(MAX_FRAME))
-        store.set("key", b"")
 
 
 # ---- exchange and connect ----
@@ -324,7 +173,7 @@ def own_card(fd: int) -> Card:
 )
 def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str) -> None:
     with memory("") as fd:
-        far = replace(own_card(fd), rank=1, host="faraway", pid=42, **changed)
+        far = replace(own_card(fd), rank=1, host="faraway", pid=42, **changed)  # type: ignore[arg-type]
         with pytest.raises(
             RendezvousError, match=rf"rank 1 \(pid 42 on faraway\) and rank 0 .* {words}: hocket connects"
         ):
@@ -345,6 +194,13 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
             connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 10.0)
         leaver.join()
+
+
+def test_a_rank_that_arrived_and_died_is_not_waited_for(address: str) -> None:
+    with memory("") as fd:
+        dead = replace(own_card(fd), host="host", pid=42, address=address)
+        with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but .*: .*Connection refused"):
+            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0)
 
 
 # ---- whole processes ----

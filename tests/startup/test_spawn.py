@@ -62,6 +62,14 @@ def test_large_arguments_and_results() -> None:
     assert spawn(echo, 2, (data,)) == [(0, data), (1, data)]
 
 
+def nested() -> list[tuple[int, bytes]]:
+    return spawn(echo, 2, (str(rank()).encode(),))
+
+
+def test_ranks_may_spawn() -> None:
+    assert spawn(nested, 2) == [[(0, b"0"), (1, b"0")], [(0, b"1"), (1, b"1")]]
+
+
 def exits(code: Any) -> None:
     if rank() == 1:
         sys.exit(code)
