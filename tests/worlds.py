@@ -59,11 +59,12 @@ class World:
         self.group = ""  # its name; a new name makes the processes connect anew
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        """Results by rank. Raises the error that came first; the options are those of `outcomes`."""
+        """Results by rank, options as of `outcomes`. Raises the first error that is no consequence of another rank's."""
         outcomes = self.outcomes(function, *args, **options)
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if errors:
-            raise min(errors, key=lambda error: error.__dict__["arrival"])
+            consequences = ("PeerLost", "GroupBroken")
+            raise min(errors, key=lambda error: (type(error).__name__ in consequences, error.__dict__["arrival"]))
         return outcomes
 
     def outcomes(

@@ -11,6 +11,9 @@ import hocket
 from worlds import Worlds, raised
 
 
+TIMEOUT = 20.0  # that long the ranks would wait for each other, if they did not see the difference
+
+
 class Call(NamedTuple):
     """A call that every rank of 2 or 3 could make, as plain data: method, dtype and shape of the input, options."""
 
@@ -50,6 +53,7 @@ ALL = (
     "all_to_all",
     "barrier",
 )
+KNOWING = tuple(method for method in ALL[:-1] if method != "scatter")  # in scatter only the root says what it is about
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("reduce", "broadcast", "scatter", "gather")
 
@@ -64,7 +68,7 @@ OTHER_OP = [
 ]
 OTHER_DTYPE = [
     (call(method, a), call(method, b), a, b)
-    for method in ALL[:-1]
+    for method in KNOWING
     for a, b in (("float32", "int32"), ("float64", "float32"))
 ] + [
     (call("all_reduce", a), call("all_reduce", b), a, b)
@@ -78,7 +82,7 @@ OTHER_DTYPE = [
 ]
 OTHER_COUNT = [
     (call(method, shape=(6,)), call(method, shape=(shape,)), "6" if method not in ("gather", "all_gather") else "", "")
-    for method in ALL[:-1]
+    for method in KNOWING
     for shape in (12, 0)
 ] + [
     (call("all_reduce", shape=(100_000,)), call("all_reduce", shape=(100_001,)), "100000", "100001"),
@@ -150,7 +154,9 @@ def test_every_pair_of_different_calls(world: Worlds, what: str, size: int) -> N
             continue
         for odd in (0, size - 1):
             name = f"{show(usual)} against {show(other)} on rank {odd} of {size}"
-            for rank, (kind, text) in enumerate(world(size).run(differ, usual, other, odd, fresh=True)):
+            for rank, (kind, text) in enumerate(
+                world(size).run(differ, usual, other, odd, fresh=True, timeout=TIMEOUT)
+            ):
                 assert kind == "MismatchError", f"{name}: rank {rank} got {kind}: {text}"
                 assert one in text, f"{name}: {one} is not in: {text}"
                 assert two in text, f"{name}: {two} is not in: {text}"
@@ -221,3 +227,17 @@ def test_a_subgroup_breaks_alone(world: Worlds) -> None:
     texts = world(3).run(in_a_subgroup, fresh=True)
     assert texts[2] is None
     assert all("'max'" in text and "'min'" in text for text in texts[:2])
+
+
+def scatter_into(group: Any) -> None:
+    """Off the root, `out` is all that a rank says about what it expects."""
+    out = np.zeros(2, "f4" if group.rank else "f8")
+    group.scatter(np.arange(2.0 * group.size) if group.rank == 0 else None, out=out)
+    group.barrier()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_scatter_into_another_dtype(world: Worlds, size: int) -> None:
+    for outcome in world(size).outcomes(scatter_into, fresh=True, timeout=TIMEOUT):
+        assert isinstance(outcome, (hocket.HocketError, ValueError)), outcome
+        assert not isinstance(outcome, hocket.CollectiveTimeout), outcome

@@ -185,10 +185,10 @@ def mismatched(group: Any, out: np.ndarray, again: bool) -> str | None:
     [
         (np.zeros(4, "i4"), ("float32", "int32")),
         (np.zeros(4, "f8"), ("float32", "float64")),
-        (np.zeros(5, "f4"), ("(4,)", "(5,)")),
-        (np.zeros(3, "f4"), ("(4,)", "(3,)")),
-        (np.zeros((2, 2), "f4"), ("(4,)", "(2, 2)")),
-        (np.zeros((), "f4"), ("(4,)", "()")),
+        (np.zeros(5, "f4"), ("[4]", "[5]")),
+        (np.zeros(3, "f4"), ("[4]", "[3]")),
+        (np.zeros((2, 2), "f4"), ("[4]", "[2, 2]")),
+        (np.zeros((), "f4"), ("[4]", "float32[]")),
     ],
     ids=lambda part: f"{part.dtype}{part.shape}" if isinstance(part, np.ndarray) else "",
 )
@@ -214,8 +214,8 @@ def bad_arguments(group: Any) -> None:
     x.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         group.recv(0, out=x)
-    for tag in (-1, 2**70):
-        with pytest.raises(ValueError, match="tag"):
+    for tag in (2**70, 1.5, "a"):
+        with pytest.raises((TypeError, ValueError), match="tag"):
             group.send(x, 0, tag=tag)
     group.barrier()
 

@@ -73,7 +73,7 @@ def nested(group: Any) -> None:
         ranks = [rank for i, rank in enumerate(ranks) if i * 2 // here.size == half]
         here = here.split(half, here.rank)
         agree(here.all_gather(group.rank), np.array(ranks, "i8"))
-        assert total(group, 1) == [group.size, group.size]
+    assert total(group, 1) == [group.size, group.size]
     inner = group.subgroup(range(group.size)).subgroup([group.size - 1])
     assert (inner is None) == (group.rank != group.size - 1)
 
@@ -127,8 +127,9 @@ def bad(group: Any) -> None:
             group.subgroup(ranks)
     with pytest.raises(TypeError):
         group.subgroup("01")
-    with pytest.raises(TypeError):
-        group.split("red", 0)
+    for color, key in (("red", 0), (1.5, 0), (0, "first"), (0, 1.5)):
+        with pytest.raises(TypeError):
+            group.split(color, key)
     assert total(group, 1) == [group.size, group.size]
 
 
