@@ -86,9 +86,7 @@ class _Job:
         self._last: _Output | None = None  # who spoke last
         self._culprit: Child | None = None
         self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
-        self._consequence: tuple[Child, int] | None = (
-            None  # a rank that failed because of another one, which is awaited
-        )
+        self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
         self._clocks: dict[Callable[[], None], Deadline] = {}
         if timeout is not None:
             self._clocks[self._timed_out] = Deadline(timeout)
@@ -126,12 +124,11 @@ class _Job:
                     ring()
         for child in self._children:
             child.signal(signal.SIGKILL)  # what the ranks left behind
+        self._no_cause()
         drain = Deadline(_DRAIN)
+        self._clocks = {self._kill: drain}  # only for the select of each turn: there is nothing left to kill
         while self._outputs and drain.left():
-            self._clocks = {self._timed_out: drain}
             self._turn()
-        if self._verdict is None and self._consequence is not None:
-            self._blame(*self._consequence)
         code, why = self._verdict or (0, "")
         if why:
             self._say(why)
@@ -176,7 +173,8 @@ class _Job:
         try:
             return how()
         except BrokenPipeError:  # nobody reads us any longer
-            self._stop(128 + signal.SIGPIPE, "")
+            if self._verdict is None:
+                self._stop(128 + signal.SIGPIPE, "")
             return False
 
     def _ended(self, child: Child) -> None:

@@ -137,6 +137,14 @@ def test_usage_errors_are_code_2(hocket: Hocket, words: list[str], message: str)
     assert message in re.sub(r"\s*│\n│\s*", " ", done.stderr)
 
 
+def test_a_program_that_the_kernel_refuses(hocket: Hocket) -> None:
+    (program := hocket.folder / "program").write_text("no program at all")
+    program.chmod(0o755)
+    done = hocket.run("run", "-n", "2", str(program))
+    assert done.returncode == 126
+    assert done.stderr.startswith("hocket run: [Errno 8] Exec format error")
+
+
 def test_the_first_failure_is_what_the_user_sees_last(hocket: Hocket) -> None:
     script = hocket.script("if rank == 2: raise ValueError('the cause')\nforever()")
     done = hocket.run("run", "-n", "4", script)

@@ -58,4 +58,9 @@ def run(
         argv = command_line(command, module=module)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace))
+    try:
+        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace)
+    except OSError as error:  # not executable after all, or too many processes or open files
+        typer.echo(f"hocket run: {error}", err=True)
+        code = 126
+    raise typer.Exit(code)
