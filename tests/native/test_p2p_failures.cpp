@@ -73,19 +73,30 @@ void late_in_the_middle_of_a_receive() {
   data.reset();  // a sanitizer sees whoever writes it now
   world.progress(50);
   check(world[0].done(sent));
+  check(failure_of([&] { world[1].wait(ticket, kNever); }).kind == Failure::timeout);  // and stays so
   Bytes next(10);
   send(world[0], 1, 1, content(10, 2));
   check(world[1].done(receive(world[1], 0, 1, next)) && next == content(10, 2));
 }
 
-void late_sends() {
+void late_send_that_had_not_begun() {
+  World world(2);
+  const Bytes large = content(1000000, 1), small = content(10, 2);
+  const Ticket first = send(world[0], 1, 1, large), second = send(world[0], 1, 2, small),
+               third = send(world[0], 1, 3, small);
+  world.waiters[0].expired = true;
+  check(failure_of([&] { world[0].wait(second, kNever); }).kind == Failure::timeout);
+  world.progress(50);
+  check(world[0].done(first) && world[0].done(third));
+  check(world[1].probe(0, 1) && !world[1].probe(0, 2) && world[1].probe(0, 3));
+}
+
+void late_in_the_middle_of_a_send(bool half_there, bool known) {
   World world(3);
   auto large = std::make_unique<Bytes>(content(2000000, 1));
-  const Ticket begun = send(world[0], 1, 1, *large), waiting = send(world[0], 1, 2, *large);
-  const Ticket behind = send(world[0], 1, 3, *large);
+  const Ticket begun = send(world[0], 1, 1, *large), behind = send(world[0], 1, 3, *large);
+  if (half_there) world[1].progress();
   world.waiters[0].expired = true;
-  check(failure_of([&] { world[0].wait(waiting, kNever); }).kind == Failure::timeout);  // had not begun: no harm done
-  check(!world[0].done(behind));
   check(failure_of([&] { world[0].wait(begun, kNever); }).kind == Failure::timeout);
   world.waiters[0].expired = false;
   large.reset();
@@ -93,6 +104,7 @@ void late_sends() {
   const Bytes small = content(10, 1);
   check(contains(failure_of([&] { world[0].wait(send(world[0], 1, 4, small), kNever); }).text, "given up"));
 
+  if (known) world[1].progress();
   Bytes data(2000000), other(10);
   const Ticket half = receive(world[1], 0, 1, data), never = receive(world[1], 0, 4, other);
   for (const Ticket& ticket : {half, never, receive(world[1], 0, 5, other)}) {
@@ -164,7 +176,10 @@ int main() {
   mismatches();
   late_receive_is_never_written();
   late_in_the_middle_of_a_receive();
-  late_sends();
+  late_send_that_had_not_begun();
+  for (const bool half_there : {false, true}) {
+    for (const bool known : {false, true}) late_in_the_middle_of_a_send(half_there, known);
+  }
   bad_arguments();
   overwritten_memory();
   return report();
