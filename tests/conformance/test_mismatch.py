@@ -10,7 +10,6 @@ import pytest
 import hocket
 from worlds import Worlds, raised
 
-
 TIMEOUT = 20.0  # that long the ranks would wait for each other, if they did not see the difference
 
 
