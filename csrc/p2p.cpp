@@ -36,6 +36,7 @@ struct Mailbox::Operation {
   bool finished = false;
   std::optional<Failure> failure{};
 
+  bool arrived() const { return message || finished; }
   bool wants(const Envelope& e) const { return tag == e.tag && (peer == e.source || peer == any_source); }
 };
 
@@ -143,10 +144,16 @@ Mailbox::Ticket Mailbox::post(Ticket receive) {
 }
 
 Envelope Mailbox::arrival(const Ticket& ticket, Deadline deadline) {
-  await(ticket, deadline, [](const Operation& o) { return o.message != nullptr || o.finished; });
+  await(ticket, deadline, [](const Operation& o) { return o.arrived(); });
   const Lock lock(mutex_);
   if (ticket->failure) throw *ticket->failure;
   return ticket->message->envelope;
+}
+
+bool Mailbox::arrived(const Ticket& ticket) {
+  const Lock lock(mutex_);
+  if (!ticket->arrived()) move_all();
+  return ticket->arrived();
 }
 
 void Mailbox::accept(const Ticket& ticket, void* data) {

@@ -58,6 +58,7 @@ class Mailbox {
   // Receives whatever comes: claims a message now, is told by arrival() what it is, and then given memory by accept().
   Ticket receive(int source, int64_t tag);
   Envelope arrival(const Ticket& ticket, Deadline deadline);
+  bool arrived(const Ticket& ticket);  // whether arrival() would return, or throw, at once
   void accept(const Ticket& ticket, void* data);
 
   // The earliest message that no receive has claimed, if there is one.

@@ -147,6 +147,8 @@ void to_oneself() {
 }
 
 void whatever_comes() {
+  World silent(2);
+  check(!silent[0].arrived(silent[0].receive(1, 0)));
   for (const uint64_t bytes : {0, 10, 200000, 5000000}) {
     World world(2);
     world.run([bytes](int rank, Mailbox& me) {
@@ -154,7 +156,9 @@ void whatever_comes() {
       const Ticket sent = send(me, 1 - rank, 1, mine, "shape"), self = send(me, rank, 2, mine, "own");
       for (const int source : {1 - rank, rank}) {
         const Ticket ticket = me.receive(source, source == rank ? 2 : 1);
+        if (source == rank) check(me.arrived(ticket));
         const Envelope envelope = me.arrival(ticket, kNever);
+        check(me.arrived(ticket));
         check(envelope.bytes == bytes && envelope.source == source &&
               envelope.meta == (source == rank ? "own" : "shape"));
         Bytes data(envelope.bytes);
