@@ -110,10 +110,22 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   entry.result = gives;
 }
 
+nb::object Calls::repeat(const Prepared& prepared, double seconds) {
+  if (!enabled || !turn_.try_lock()) return miss();
+  const std::lock_guard<std::mutex> turn(turn_, std::adopt_lock);
+  nb::object result = prepared.result;
+  const nb::gil_scoped_release unlocked;
+  run(prepared.program, prepared.fingerprint, prepared.inp, prepared.out, in(seconds));
+  return result;
+}
+
+nb::object Prepared::run(double seconds) { return calls.repeat(*this, seconds); }
+
 void Calls::forget() { entries_.assign(size, Entry{}); }
 
 void bind_calls(nb::module_& m) {
   if (_import_array() < 0) throw nb::python_error();
+  nb::class_<Prepared>(m, "Prepared").def("run", &Prepared::run, "seconds"_a);
   nb::class_<Calls>(m, "Calls")
       .def(nb::init<SharedMemory&>(), "memory"_a, nb::keep_alive<1, 2>())
       .def(
@@ -125,6 +137,19 @@ void bind_calls(nb::module_& m) {
       .def("attempt", &Calls::attempt, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "seconds"_a)
       .def("remember", &Calls::remember, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a,
            "result"_a.none(), "program"_a, "fingerprint"_a, "learns"_a)
+      .def(
+          "prepare",
+          [](Calls& self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, nb::object alive,
+             nb::object result) {
+            return Prepared{self,
+                            nb::cast<Program&>(program),
+                            fingerprint,
+                            pointer<const std::byte>(inp),
+                            pointer<std::byte>(out),
+                            nb::make_tuple(program, alive),
+                            result};
+          },
+          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a, nb::keep_alive<0, 1>())
       .def("forget", &Calls::forget)
       .def_rw("enabled", &Calls::enabled)
       .def("acquire", &Calls::acquire, nb::call_guard<nb::gil_scoped_release>())

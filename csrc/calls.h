@@ -26,6 +26,8 @@ struct Look {
   bool operator==(const Look&) const = default;
 };
 
+struct Prepared;
+
 class Calls {
  public:
   explicit Calls(SharedMemory& memory) : memory_(memory), entries_(size) {}
@@ -42,6 +44,9 @@ class Calls {
   void remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
                 nb::object program, uint64_t fingerprint, int learns);
   void forget();
+
+  // `result`, or `miss` if that must go the long way now.
+  nb::object repeat(const Prepared& prepared, double seconds);
 
   void acquire() { turn_.lock(); }
   void release() { turn_.unlock(); }
@@ -76,6 +81,18 @@ class Calls {
   SharedMemory& memory_;
   std::mutex turn_;
   std::vector<Entry> entries_;
+};
+
+// A call whose every part is known beforehand.
+struct Prepared {
+  Calls& calls;
+  Program& program;
+  uint64_t fingerprint;
+  const std::byte* inp;
+  std::byte* out;
+  nb::object alive, result;
+
+  nb::object run(double seconds);
 };
 
 void bind_calls(nb::module_& m);

@@ -129,7 +129,7 @@ def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) 
         lowering = _Lowering(plan, rank, in_place, copied)
         try:
             for step, front in enumerate(plan.fronts()):
-                lowering.front(step, front if spans else _single(front))
+                lowering.front(step, front if spans else front.singles()[1])
         except _Mixed as mixed:
             copied |= set(mixed.args)
             continue
@@ -246,7 +246,7 @@ class _Weights:
         self.size = plan.size
 
     def apply(self, front: Front) -> None:
-        f = _single(front)
+        _, f = front.singles()
         value = self.all[f.src_buf, f.src_rank, f.src_chunk]
         dst = (f.dst_buf, f.dst_rank, f.dst_chunk)
         copies, reduces = f.verb == COPY, f.verb == REDUCE
@@ -261,16 +261,6 @@ class _Weights:
 def _seed(chunk: int) -> Receive:
     """`out` begins as `inp`."""
     return Receive(0, Span(OUT, chunk, 1), [Source(LOCAL, 0, Span(INP, chunk, 1))])
-
-
-def _single(front: Front) -> Front:
-    """The front with every span taken apart into single chunks."""
-    if np.all(front.count == 1):
-        return front
-    rows = np.repeat(np.arange(len(front)), front.count)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(front.count) - front.count, front.count)
-    verb, db, dr, dc, sb, sr, sc, count = front.take(rows).columns()
-    return Front(verb, db, dr, dc + within, sb, sr, sc + within, np.ones_like(count))
 
 
 def _once(ranks: Sequence[int]) -> set[int]:

@@ -87,9 +87,7 @@ class _Tally:
 
     def _slots(self, front: Front) -> tuple[Column, Column, Column]:
         """Chunk by chunk: the move, and the addresses of its two slots."""
-        row = np.repeat(np.arange(len(front)), front.count)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(front.count) - front.count, front.count)
-        f = front.take(row)
-        dst = self.base[f.dst_buf] + f.dst_rank * self.width[f.dst_buf] + f.dst_chunk + within
-        src = self.base[f.src_buf] + f.src_rank * self.width[f.src_buf] + f.src_chunk + within
+        row, f = front.singles()
+        dst = self.base[f.dst_buf] + f.dst_rank * self.width[f.dst_buf] + f.dst_chunk
+        src = self.base[f.src_buf] + f.src_rank * self.width[f.src_buf] + f.src_chunk
         return row, dst, src

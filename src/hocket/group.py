@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import atexit
-import json
 import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .algorithms import plan as make_plan
+from . import aftermath
 from .arrays import adopt
-from .buffers import Buffers
 from .call import Call
 from .caller import Caller
-from .choose import choose
-from .config import Config
+from .config import HOCKET_RUN, Config
+from .dispatch import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BARRIER,
+    BROADCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    Algorithm,
+    Dispatch,
+    How,
+    Memo,
+    Persistent,
+    note_of,
+)
 from .messages import ANY, Messages
-from .ops import DTYPES, Op, resolve
-from .plan import Plan
+from .ops import resolve
 from .rendezvous import Links
 from .rendezvous import join as meet
-from .run.native import Native, create_outbox, facts
+from .run.native import Native, create_outbox
 from .shapes import Parts, join, split
 from .subgroups import form
 from .subgroups import meet as meet_part
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Algorithm: TypeAlias = "str | Plan | None"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
-
-
-class How(NamedTuple):
-    """The arguments of a call that say how, not what; and under what it is remembered, if it may be."""
-
-    out: Any = None
-    algorithm: Algorithm = None
-    timeout: float | None = None
-    async_op: bool = False
-    order: str = "same"
-    memo: Memo | None = None
-
-
-class Memo(NamedTuple):
-    """What a call with no arguments but these looks like, for the short way (csrc/calls.h)."""
-
-    method: int
-    x: Any
-    op: Any
-    out: Any
-    root: int
 
 
 class Group:
@@ -70,7 +61,8 @@ class Group:
 
     All collectives take `timeout` (seconds; the group's by default) and `async_op` (give back a `Work` at once), and
     those that move data take `out` (an array for the result, which may be the input) and `algorithm` (a name from
-    `hocket.algorithms`, or a `Plan`; by default the fastest that folds in the order of ranks).
+    `hocket.algorithms`, a function like those there, or a `Plan`, which is proved before it runs; by default the
+    fastest that folds in the order of ranks).
     """
 
     def __init__(self, rank: int, links: Links, timeout: float) -> None:
@@ -83,7 +75,7 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names)
-        self._attempt = self._caller.calls.attempt
+        self._go = Dispatch(self._caller, timeout)
         self._messages = Messages(self._caller)
         _open.add(self)
 
@@ -108,11 +100,23 @@ class Group:
         up the last of these for speed.
         """
         if algorithm is None and timeout is None and not async_op and order == "same":
-            result = self._short(0, x, op, out, 0)
+            result = self._go.short(ALL_REDUCE, x, op, out, 0)
             if result is not NotImplemented:
                 return result
-        memo = Memo(0, x, op, out, 0)
+        memo = Memo(ALL_REDUCE, x, op, out, 0)
         return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, memo))
+
+    def all_reduce_init(
+        self, x: Any, op: Operator = "sum", *, out: Any = None, algorithm: Algorithm = None, order: str = "same"
+    ) -> Persistent:
+        """An all_reduce to be made again and again: each call of what this gives back is one, of what `x` holds then.
+
+        The result is the same array every time: `out`, or a new one. Arguments as for `all_reduce`. Nothing is sent yet.
+        """
+        array = adopt(x)
+        how, operator = How(out, algorithm, order=order), resolve(op, array.dtype)
+        call = self._go.call("all_reduce", array.dtype, array.size, how, None, 0, operator.name)
+        return self._go.prepare(call, how, x, array, array.shape, operator)
 
     def reduce(
         self,
@@ -128,11 +132,11 @@ class Group:
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
         if algorithm is None and timeout is None and not async_op and order == "same":
-            result = self._short(1, x, op, out, root)
+            result = self._go.short(REDUCE, x, op, out, root)
             if result is not NotImplemented:
                 return result
-        self._require_rank(root, "root")
-        memo = Memo(1, x, op, out, root)
+        self._go.require_rank(root, "root")
+        memo = Memo(REDUCE, x, op, out, root)
         return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order, memo), root=root)
 
     def reduce_scatter(
@@ -152,19 +156,19 @@ class Group:
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
         if algorithm is None and timeout is None and not async_op and order == "same" and sizes is None:
-            result = self._short(2, x, op, out, 0)
+            result = self._go.short(REDUCE_SCATTER, x, op, out, 0)
             if result is not NotImplemented:
                 return result
         parts = split(adopt(x).shape, self.size, sizes)
-        memo = Memo(2, x, op, out, 0) if sizes is None else None
+        memo = Memo(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
         return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, memo), parts)
 
     def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
         operator = resolve(op, array.dtype)
-        call = self._call(name, array.dtype, array.size, how, parts and parts.blocks, root, operator.name)
+        call = self._go.call(name, array.dtype, array.size, how, parts and parts.blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)
-        return self._do(call, how, x, array, shape if self._gets(call) else None, op=operator)
+        return self._go.do(call, how, x, array, shape if self._go.gets(call) else None, op=operator)
 
     # ---- movement ----------------------------------------------------------------------------------------------------
 
@@ -183,20 +187,20 @@ class Group:
         Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
         if algorithm is None and timeout is None and not async_op:
-            result = self._short(3, x, None, out, root)
+            result = self._go.short(BROADCAST, x, None, out, root)
             if result is not NotImplemented:
                 return result
-        self._require_rank(root, "root")
-        how = How(out, algorithm, timeout, async_op, memo=Memo(3, x, None, out, root))
+        self._go.require_rank(root, "root")
+        how = How(out, algorithm, timeout, async_op, memo=Memo(BROADCAST, x, None, out, root))
         pattern = out if x is None else x
         if self.rank == root and x is None:
             raise TypeError("the root must give the array that is broadcast")
         if pattern is None:
-            return self._learn("broadcast", root, None, how)
+            return self._go.learn("broadcast", root, None, how)
         array = adopt(pattern)
-        call = self._call("broadcast", array.dtype, array.size, how, None, root)
+        call = self._go.call("broadcast", array.dtype, array.size, how, None, root)
         given = array if self.rank == root else None
-        return self._do(call, how, pattern, given, array.shape, note=_note(call, array.shape))
+        return self._go.do(call, how, pattern, given, array.shape, note=note_of(call, array.shape))
 
     def scatter(
         self,
@@ -214,36 +218,21 @@ class Group:
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows.
         """
         if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._short(4, x, None, out, root)
+            result = self._go.short(SCATTER, x, None, out, root)
             if result is not NotImplemented:
                 return result
-        self._require_rank(root, "root")
-        memo = Memo(4, x, None, out, root) if sizes is None else None
+        self._go.require_rank(root, "root")
+        memo = Memo(SCATTER, x, None, out, root) if sizes is None else None
         how = How(out, algorithm, timeout, async_op, memo=memo)
         if self.rank != root:
-            return self._learn("scatter", root, sizes, how)
+            return self._go.learn("scatter", root, sizes, how)
         if x is None:
             raise TypeError("the root must give the array that is scattered")
         array = adopt(x)
         parts = split(array.shape, self.size, sizes)
-        call = self._call("scatter", array.dtype, array.size, how, parts.blocks, root)
-        note = _note(call, array.shape, None if sizes is None else parts.rows)
-        return self._do(call, how, x, array, parts.shape(root), note=note)
-
-    def _learn(self, name: str, root: int, sizes: Sequence[int] | None, how: How) -> Any:
-        """The part of a rank that only the root can tell what it will get."""
-
-        def job(seconds: float) -> Any:
-            note = self._caller.learn(root, f"{name}(root={root})", seconds)
-            told = json.loads(note) if note else {}
-            if told.get("collective") != name:  # the root is in another call: enter this one, and the board will tell
-                told = {"dtype": "uint8", "shape": (self.size,)}
-            shape, dtype = tuple(told["shape"]), next(d for d in DTYPES if d.name == told["dtype"])
-            parts = split(shape, self.size, sizes or told.get("rows")) if name == "scatter" else None
-            call = self._call(name, dtype, math.prod(shape), how, parts and parts.blocks, root)
-            return self._run(call, how, how.out, None, parts.shape(self.rank) if parts else shape, learns=root)(seconds)
-
-        return self._caller.do(f"{name}(root={root})", job, self._seconds(how.timeout), how.async_op)
+        call = self._go.call("scatter", array.dtype, array.size, how, parts.blocks, root)
+        note = note_of(call, array.shape, None if sizes is None else parts.rows)
+        return self._go.do(call, how, x, array, parts.shape(root), note=note)
 
     def all_gather(
         self,
@@ -260,10 +249,10 @@ class Group:
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
         if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._short(5, x, None, out, 0)
+            result = self._go.short(ALL_GATHER, x, None, out, 0)
             if result is not NotImplemented:
                 return result
-        memo = Memo(5, x, None, out, 0) if sizes is None else None
+        memo = Memo(ALL_GATHER, x, None, out, 0) if sizes is None else None
         return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, memo=memo))
 
     def gather(
@@ -279,18 +268,18 @@ class Group:
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
         if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._short(6, x, None, out, root)
+            result = self._go.short(GATHER, x, None, out, root)
             if result is not NotImplemented:
                 return result
-        self._require_rank(root, "root")
-        memo = Memo(6, x, None, out, root) if sizes is None else None
+        self._go.require_rank(root, "root")
+        memo = Memo(GATHER, x, None, out, root) if sizes is None else None
         return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op, memo=memo))
 
     def _gather(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         array = adopt(x)
         parts = join(array.shape, self.rank, self.size, sizes)
-        call = self._call(name, array.dtype, parts.elements, how, parts.blocks, root)
-        return self._do(call, how, x, array, parts.joined if self._gets(call) else None)
+        call = self._go.call(name, array.dtype, parts.elements, how, parts.blocks, root)
+        return self._go.do(call, how, x, array, parts.joined if self._go.gets(call) else None)
 
     def all_to_all(
         self,
@@ -308,33 +297,33 @@ class Group:
         rank r; what each rank sends may differ, and how much will come is exchanged first.
         """
         if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._short(7, x, None, out, 0)
+            result = self._go.short(ALL_TO_ALL, x, None, out, 0)
             if result is not NotImplemented:
                 return result
         array = adopt(x)
-        memo = Memo(7, x, None, out, 0) if sizes is None else None
+        memo = Memo(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
         how = How(out, algorithm, timeout, async_op, memo=memo)
         parts = split(array.shape, self.size, sizes)
-        call = self._call("all_to_all", array.dtype, array.size, how, parts.blocks)
+        call = self._go.call("all_to_all", array.dtype, array.size, how, parts.blocks)
         if sizes is None:
-            return self._do(call, how, x, array, array.shape)
+            return self._go.do(call, how, x, array, array.shape)
         ask = Call("all_to_all", np.dtype(np.int64), self.size, within=call.text)
 
         def job(seconds: float) -> Any:
             plain = How()
-            coming = self._run(ask, plain, None, np.asarray(parts.rows, np.int64), (self.size,))(seconds)
+            coming = self._go.run(ask, plain, None, np.asarray(parts.rows, np.int64), (self.size,))(seconds)
             shape = (int(coming.sum()), *parts.row)
             received = tuple(int(n) * math.prod(parts.row) for n in coming)
-            return self._run(call, how, x, array, shape, received=received)(seconds)
+            return self._go.run(call, how, x, array, shape, received=received)(seconds)
 
-        return self._caller.do(call.text, job, self._seconds(timeout), async_op)
+        return self._caller.do(call.text, job, self._go.seconds(timeout), async_op)
 
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns once every rank has called it."""
-        if timeout is None and not async_op and self._short(8, None, None, None, 0) is not NotImplemented:
+        if timeout is None and not async_op and self._go.short(BARRIER, None, None, None, 0) is not NotImplemented:
             return None
-        how = How(None, None, timeout, async_op, memo=Memo(8, None, None, None, 0))
-        return self._do(self._call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
+        how = How(None, None, timeout, async_op, memo=Memo(BARRIER, None, None, None, 0))
+        return self._go.do(self._go.call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
     # ---- from one rank to another ------------------------------------------------------------------------------------
 
@@ -344,9 +333,9 @@ class Group:
         Returns when `x` may be changed again: for a short message at once, for a long one when it is being received.
         Messages of one tag arrive in the order in which they were sent.
         """
-        self._require_rank(dst, "dst")
+        self._go.require_rank(dst, "dst")
         self._caller.require_usable()
-        message = self._messages.send(x, dst, _tag(tag), self._seconds(timeout))
+        message = self._messages.send(x, dst, _tag(tag), self._go.seconds(timeout))
         return message if async_op else message.wait()
 
     def recv(
@@ -363,9 +352,9 @@ class Group:
         Raises MismatchError when `out` has another dtype or shape than the message, which is lost then.
         """
         if src is not None:
-            self._require_rank(src, "src")
+            self._go.require_rank(src, "src")
         self._caller.require_usable()
-        message = self._messages.receive(ANY if src is None else src, out, _tag(tag), self._seconds(timeout))
+        message = self._messages.receive(ANY if src is None else src, out, _tag(tag), self._go.seconds(timeout))
         return message if async_op else message.wait()
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
@@ -378,7 +367,7 @@ class Group:
         """
         members = list(ranks)
         for rank in members:
-            self._require_rank(rank, "a member")
+            self._go.require_rank(rank, "a member")
         if len(set(members)) != len(members) or not members:
             raise ValueError(f"ranks {members} are no group: each member once, and at least one")
         if self.rank not in members:
@@ -396,7 +385,7 @@ class Group:
         def gather(row: Array) -> Array:
             how = How()
             call = Call("all_gather", row.dtype, row.size * self.size, within=within)
-            rows: Array = self._do(call, how, row, row, (self.size, row.size))
+            rows: Array = self._go.do(call, how, row, row, (self.size, row.size))
             return rows
 
         part = form(gather, color, key)
@@ -429,107 +418,6 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group rank {self.rank} of {self.size}>"
 
-    # ---- what the collectives share ----------------------------------------------------------------------------------
-
-    def _short(self, method: int, x: Any, op: Any, out: Any, root: int) -> Any:
-        """The result of a call that looks like an earlier one; NotImplemented if it does not."""
-        try:
-            return self._attempt(method, x, op, out, root, self.timeout)
-        except BaseException as error:
-            self._caller.fail(error, self._caller.native.core.title(), self.timeout)
-
-    def _do(
-        self,
-        call: Call,
-        how: How,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        op: Op | None = None,
-        note: str = "",
-    ) -> Any:
-        job = self._run(call, how, x, given, shape, op, note)
-        return self._caller.do(call.text, job, self._seconds(how.timeout), how.async_op)
-
-    def _run(
-        self,
-        call: Call,
-        how: How,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        op: Op | None = None,
-        note: str = "",
-        received: tuple[int, ...] | None = None,
-        learns: int = -1,
-    ) -> Callable[[float], Any]:
-        """The job of `call`: everything that can be wrong with its arguments is found here, before it runs.
-
-        `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
-        result is of the kind of `x`. `learns` is the rank that these were learnt from.
-        """
-        plan = self._plan(call, how.algorithm, op)
-        leads = None
-        if how.out is not None and received is None and self._caller.native.can_run_in_place(plan):
-            leads = call.leads(self.rank, self.size)
-        buffers = Buffers.make(x, given, shape, call.dtype, how.out, leads)
-
-        def job(seconds: float) -> Any:
-            bound = self._caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
-            result = buffers.deliver()
-            if how.memo is not None and how.algorithm is None and how.order == "same" and buffers.direct:
-                self._caller.calls.remember(*how.memo, result, *bound, learns)
-            return result
-
-        return job
-
-    def _call(
-        self,
-        name: str,
-        dtype: np.dtype[Any],
-        count: int,
-        how: How,
-        blocks: tuple[int, ...] | None = None,
-        root: int = 0,
-        op: str = "",
-    ) -> Call:
-        if how.order not in ("same", "any"):
-            raise ValueError(f'order is "same" or "any", not {how.order!r}')
-        label = how.algorithm.algorithm if isinstance(how.algorithm, Plan) else how.algorithm or "auto"
-        return Call(name, dtype, count, op, root, blocks, label, how.order)
-
-    def _plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
-        """The plan for `call`, which keeps its promise and fits the operator."""
-        if isinstance(algorithm, Plan):
-            chosen = algorithm
-            if (chosen.collective, chosen.size, chosen.root) != (call.collective, self.size, call.root):
-                raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
-            facts(chosen)
-        else:
-            name = algorithm or choose(call.collective, call.nbytes, self.size, call.order)
-            chosen = make_plan(call.collective, name, self.size, call.root)
-        if op is not None and op.function is not None and call.order == "same" and not facts(chosen).rank_order:
-            raise ValueError(
-                f"{chosen.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
-                'choose another algorithm, or say order="any"'
-            )
-        return chosen
-
-    def _gets(self, call: Call) -> bool:
-        return call.collective not in ("reduce", "gather") or call.root == self.rank
-
-    def _require_rank(self, rank: int, what: str) -> None:
-        if not isinstance(rank, (int, np.integer)) or isinstance(rank, bool):
-            raise TypeError(f"{what} is a rank, not {rank!r}")
-        if not 0 <= rank < self.size:
-            raise ValueError(f"{what} {rank} is not one of the ranks 0 to {self.size - 1}")
-
-    def _seconds(self, timeout: float | None) -> float:
-        seconds = self.timeout if timeout is None else float(timeout)
-        if not seconds > 0:
-            raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-        return seconds
-
 
 def init(timeout: float | None = None) -> Group:
     """Meet the other ranks of the job and form the group of them all.
@@ -539,6 +427,8 @@ def init(timeout: float | None = None) -> Group:
     call that names none of its own; by default HOCKET_TIMEOUT, or 30. Raises RendezvousError.
     """
     config = Config.from_env()
+    if config.launcher == HOCKET_RUN:
+        aftermath.install()
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
@@ -558,11 +448,6 @@ def _tag(tag: int) -> int:
     if not isinstance(tag, (int, np.integer)) or isinstance(tag, bool) or not -(2**63) <= tag < 2**63:
         raise TypeError(f"tag is an integer of 64 bits, not {tag!r}")
     return int(tag)
-
-
-def _note(call: Call, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
-    """What the root's call board tells the ranks that do not know what they will get."""
-    return json.dumps({"collective": call.collective, "dtype": call.dtype.name, "shape": shape, "rows": rows})
 
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()

@@ -50,7 +50,7 @@ VERBS = ("copy", "reduce")
 class Slots(NamedTuple):
     """Places: `count` chunks from `chunk` on, in one buffer of `rank`. Fields are ints or arrays, which broadcast."""
 
-    buf: int
+    buf: Index
     rank: Index
     chunk: Index
     count: Index  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
@@ -94,6 +94,16 @@ class Front:
     def take(self, rows: npt.ArrayLike) -> Front:
         """The moves at `rows` (indices or a boolean mask), in that order."""
         return Front(*(column[rows] for column in self.columns()))  # type: ignore[index]
+
+    def singles(self) -> tuple[Column, Front]:
+        """The front with every span taken apart into single chunks, in order, and which move each came from."""
+        rows = np.arange(len(self))
+        if np.all(self.count == 1):
+            return rows, self
+        rows = np.repeat(rows, self.count)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
+        verb, db, dr, dc, sb, sr, sc, count = self.take(rows).columns()
+        return rows, Front(verb, db, dr, dc + within, sb, sr, sc + within, np.ones_like(count))
 
     def __str__(self) -> str:
         return "  ".join(self.describe(i) for i in range(len(self)))

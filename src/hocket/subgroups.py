@@ -27,7 +27,7 @@ class Part(NamedTuple):
 def form(gather: Callable[[Array], Array], color: int | None, key: int) -> Part | None:
     """This rank's part: the ranks of equal `color`, in the order of (key, rank). None for a rank without a colour.
 
-    `gather(row)` gives all ranks' rows, by rank. Each rank's row also holds a meeting point; the first member's is used.
+    `gather(row)` gives all ranks' rows, by rank. Each row also holds a meeting point; the first member's is used.
     """
     token = np.frombuffer(secrets.token_bytes(48), np.int64)
     rows = gather(np.concatenate(([color is not None, color or 0, key], token)).astype(np.int64))

@@ -80,14 +80,10 @@ class Memory:
 
     def items(self, front: Front) -> Items:
         """The moves of a front, chunk by chunk."""
-        row, within = np.arange(len(front)), np.zeros(1, np.int64)
-        if front.count.max() > 1:
-            row = np.repeat(row, front.count)
-            within = np.arange(len(row)) - np.repeat(np.cumsum(front.count) - front.count, front.count)
-            front = front.take(row)
-        dst = self.address(front.dst_buf, front.dst_rank, front.dst_chunk + within)
-        src = self.address(front.src_buf, front.src_rank, front.src_chunk + within)
-        return Items(row, front.verb, dst, src, turns(dst))
+        row, f = front.singles()
+        dst = self.address(f.dst_buf, f.dst_rank, f.dst_chunk)
+        src = self.address(f.src_buf, f.src_rank, f.src_chunk)
+        return Items(row, f.verb, dst, src, turns(dst))
 
     def take(self, at: Column | slice) -> Value:
         """The values that lie there."""

@@ -53,8 +53,8 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
 
 
 @lru_cache(maxsize=256)
-def plan(collective: str, algorithm: str, size: int, root: int = 0) -> Plan:
-    """The plan of `algorithm` for `collective` over `size` ranks.
+def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0) -> Plan:
+    """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks.
 
     An algorithm is a function of the number of ranks, for root 0; for other roots the ranks are renamed. Only the
     algorithms of `reduce` take the root themselves: renaming would change the order of the operands.
@@ -62,11 +62,15 @@ def plan(collective: str, algorithm: str, size: int, root: int = 0) -> Plan:
     Raises ValueError for an unknown name, for a size below 1, and for a root that is no rank or not 0 without need.
     """
     spec = find(collective)
-    if (collective, algorithm) not in ALGORITHMS:
-        raise ValueError(f"{collective} has no algorithm {algorithm!r}; it has {', '.join(names(collective))}")
+    if isinstance(algorithm, str):
+        name, function = algorithm, ALGORITHMS.get((collective, algorithm))
+    else:
+        name, function = algorithm.__name__, algorithm
+    if function is None:
+        raise ValueError(f"{collective} has no algorithm {name!r}; it has {', '.join(names(collective))}")
     if size < 1 or not 0 <= root < size or (root and not spec.rooted):
         raise ValueError(f"{collective} cannot be over {size} ranks with root {root}")
-    function, to = ALGORITHMS[collective, algorithm], (np.arange(size) + root) % size
+    to = (np.arange(size) + root) % size
 
     def source() -> Steps:
         if root == 0:
@@ -74,7 +78,7 @@ def plan(collective: str, algorithm: str, size: int, root: int = 0) -> Plan:
         return function(size, root) if spec.reduces else onto(function(size), to, to if spec.blocks else None)
 
     chunks = max(extent(fronts(source()), (INP, OUT)), size if spec.blocks else 1)
-    return Plan(collective, algorithm, size, root, chunks, source)
+    return Plan(collective, name, size, root, chunks, source)
 
 
 def names(collective: str) -> list[str]:

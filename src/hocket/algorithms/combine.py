@@ -67,15 +67,13 @@ def folded(algorithm: Callable[[int], Steps]) -> Callable[[int], Steps]:
 
 def place(buf: Column, rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
     """Slots whose buffer differs from row to row."""
-    return Slots(buf, rank, chunk, count)  # type: ignore[arg-type]  # a column is as good as one number
+    return Slots(buf, rank, chunk, count)
 
 
 def _rename_chunks(f: Front, chunks: npt.NDArray[np.int64]) -> Front:
     """Every span of `f`, chunk by chunk under its new name, then put together again where both ends still touch."""
-    row = np.repeat(np.arange(len(f)), f.count)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(f.count) - f.count, f.count)
-    g, period = f.take(row), len(chunks)
-    dst, src = (c - c % period + chunks[c % period] for c in (g.dst_chunk + within, g.src_chunk + within))
+    (row, g), period = f.singles(), len(chunks)
+    dst, src = (c - c % period + chunks[c % period] for c in (g.dst_chunk, g.src_chunk))
     starts = np.ones(len(row), bool)
     starts[1:] = (np.diff(row) > 0) | (np.diff(dst) != 1) | (np.diff(src) != 1)
     first = np.flatnonzero(starts)

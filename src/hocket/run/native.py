@@ -57,15 +57,29 @@ class Native:
         `received` are the elements that come from each rank in an all_to_all of uneven sizes. `note` can be learnt by
         the others while the call lasts.
         """
+        program, fingerprint = bound = self.bound(call, plan, op, inp, out, received, note)
+        self.calls.run(program, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
+        return bound
+
+    def bound(
+        self,
+        call: Call,
+        plan: Plan,
+        op: Op | None,
+        inp: Array,
+        out: Array,
+        received: tuple[int, ...] | None = None,
+        note: str = "",
+    ) -> tuple[_core.Program, int]:
+        """The program of a call, and its fingerprint; described, so that other ranks can print it."""
         in_place = np.may_share_memory(inp, out)
-        key = (call, received, in_place, op)
+        key = (call, plan, received, in_place, op)
         if key not in self._programs:
             while len(self._programs) >= 256:
                 self._programs.popitem(last=False)
             self._programs[key] = self._bind(call, plan, op, in_place, received)
         program, fingerprint = self._programs[key]
         self._describe(fingerprint, f"{call.text}\n{note}")
-        self.calls.run(program, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
         return program, fingerprint
 
     def learn(self, peer: int, seconds: float) -> str:

@@ -1,0 +1,254 @@
+"""From a call's arguments to its execution: what all collectives share."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+
+from .algorithms import plan as make_plan
+from .buffers import Buffers
+from .call import Call
+from .caller import Caller
+from .choose import choose
+from .ops import DTYPES, Op
+from .plan import Plan, Steps
+from .run.native import facts
+from .shapes import split
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Algorithm: TypeAlias = "str | Plan | Callable[[int], Steps] | None"
+
+
+# What the short way (csrc/calls.h) tells apart.
+(
+    ALL_REDUCE,
+    REDUCE,
+    REDUCE_SCATTER,
+    BROADCAST,
+    SCATTER,
+    ALL_GATHER,
+    GATHER,
+    ALL_TO_ALL,
+    BARRIER,
+) = range(9)
+
+
+class How(NamedTuple):
+    """The arguments of a call that say how, not what; and under what it is remembered, if it may be."""
+
+    out: Any = None
+    algorithm: Algorithm = None
+    timeout: float | None = None
+    async_op: bool = False
+    order: str = "same"
+    memo: Memo | None = None
+
+
+class Memo(NamedTuple):
+    """What a call with no arguments but these looks like, for the short way (csrc/calls.h)."""
+
+    method: int
+    x: Any
+    op: Any
+    out: Any
+    root: int
+
+
+class Persistent:
+    """A call that has been prepared once and is made by calling this. See `Group.all_reduce_init`."""
+
+    __slots__ = ("_again", "_fail", "_run", "_seconds")
+
+    def __init__(
+        self,
+        run: Callable[[float], Any],
+        seconds: float,
+        again: Callable[[], Any],
+        fail: Callable[[BaseException], NoReturn],
+    ) -> None:
+        self._run, self._seconds, self._again, self._fail = run, seconds, again, fail
+
+    def __call__(self) -> Any:
+        """Make the call, and return its result."""
+        try:
+            result = self._run(self._seconds)
+        except BaseException as error:
+            self._fail(error)
+        return self._again() if result is NotImplemented else result
+
+
+class Dispatch:
+    """The calls of one rank of a group."""
+
+    def __init__(self, caller: Caller, timeout: float) -> None:
+        self.caller, self.timeout = caller, timeout
+        self.rank, self.size = caller.rank, caller.native.size
+        self._attempt = caller.calls.attempt
+
+    def short(self, method: int, x: Any, op: Any, out: Any, root: int) -> Any:
+        """The result of a call that looks like an earlier one; NotImplemented if it does not."""
+        try:
+            return self._attempt(method, x, op, out, root, self.timeout)
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """What went wrong on the short way is an error like any other."""
+        self.caller.fail(error, self.caller.native.core.title(), self.timeout)
+
+    def do(
+        self,
+        call: Call,
+        how: How,
+        x: Any,
+        given: Array | None,
+        shape: tuple[int, ...] | None,
+        op: Op | None = None,
+        note: str = "",
+    ) -> Any:
+        job = self.run(call, how, x, given, shape, op, note)
+        return self.caller.do(call.text, job, self.seconds(how.timeout), how.async_op)
+
+    def run(
+        self,
+        call: Call,
+        how: How,
+        x: Any,
+        given: Array | None,
+        shape: tuple[int, ...] | None,
+        op: Op | None = None,
+        note: str = "",
+        received: tuple[int, ...] | None = None,
+        learns: int = -1,
+    ) -> Callable[[float], Any]:
+        """The job of `call`: everything that can be wrong with its arguments is found here, before it runs.
+
+        `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
+        result is of the kind of `x`. `learns` is the rank that these were learnt from.
+        """
+        plan = self.plan(call, how.algorithm, op)
+        buffers = self._buffers(call, plan, how, x, given, shape, apart=received is not None)
+
+        def job(seconds: float) -> Any:
+            bound = self.caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
+            result = buffers.deliver()
+            if how.memo is not None and how.algorithm is None and how.order == "same" and buffers.direct:
+                self.caller.calls.remember(*how.memo, result, *bound, learns)
+            return result
+
+        return job
+
+    def prepare(self, call: Call, how: How, x: Any, given: Array, shape: tuple[int, ...], op: Op | None) -> Persistent:
+        """The persistent form of `call`. Where its arrays need copies, each call goes the long way."""
+        self.caller.require_usable()
+        plan = self.plan(call, how.algorithm, op)
+        buffers = self._buffers(call, plan, how, x, given, shape)
+        result = buffers.deliver()
+        again = how._replace(out=result)
+        native = self.caller.native
+
+        def go_long() -> Any:
+            return self.do(call, again, x, given, shape, op)
+
+        if not buffers.direct:
+            return Persistent(lambda _: NotImplemented, self.timeout, go_long, self._fail)
+        program, fingerprint = native.bound(call, plan, op, buffers.inp, buffers.target)
+        places = buffers.inp.ctypes.data, buffers.target.ctypes.data
+        prepared = native.calls.prepare(program, fingerprint, *places, (given, buffers.target), result)
+        return Persistent(prepared.run, self.timeout, go_long, self._fail)
+
+    def _buffers(
+        self,
+        call: Call,
+        plan: Plan,
+        how: How,
+        x: Any,
+        given: Array | None,
+        shape: tuple[int, ...] | None,
+        apart: bool = False,
+    ) -> Buffers:
+        leads = None
+        if how.out is not None and not apart and self.caller.native.can_run_in_place(plan):
+            leads = call.leads(self.rank, self.size)
+        return Buffers.make(x, given, shape, call.dtype, how.out, leads)
+
+    def call(
+        self,
+        name: str,
+        dtype: np.dtype[Any],
+        count: int,
+        how: How,
+        blocks: tuple[int, ...] | None = None,
+        root: int = 0,
+        op: str = "",
+    ) -> Call:
+        if how.order not in ("same", "any"):
+            raise ValueError(f'order is "same" or "any", not {how.order!r}')
+        return Call(name, dtype, count, op, root, blocks, _label(how.algorithm), how.order)
+
+    def plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
+        """The plan for `call`, which keeps its promise and fits the operator."""
+        if isinstance(algorithm, Plan):
+            chosen = algorithm
+            if (chosen.collective, chosen.size, chosen.root) != (call.collective, self.size, call.root):
+                raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
+            facts(chosen)
+        else:
+            name = algorithm or choose(call.collective, call.nbytes, self.size, call.order)
+            chosen = make_plan(call.collective, name, self.size, call.root)
+            if callable(algorithm):
+                facts(chosen)
+        if op is not None and op.function is not None and call.order == "same" and not facts(chosen).rank_order:
+            raise ValueError(
+                f"{chosen.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
+                'choose another algorithm, or say order="any"'
+            )
+        return chosen
+
+    def gets(self, call: Call) -> bool:
+        return call.collective not in ("reduce", "gather") or call.root == self.rank
+
+    def require_rank(self, rank: int, what: str) -> None:
+        if not isinstance(rank, (int, np.integer)) or isinstance(rank, bool):
+            raise TypeError(f"{what} is a rank, not {rank!r}")
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{what} {rank} is not one of the ranks 0 to {self.size - 1}")
+
+    def seconds(self, timeout: float | None) -> float:
+        seconds = self.timeout if timeout is None else float(timeout)
+        if not seconds > 0:
+            raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
+        return seconds
+
+    def learn(self, name: str, root: int, sizes: Sequence[int] | None, how: How) -> Any:
+        """The part of a rank that only the root can tell what it will get."""
+
+        def job(seconds: float) -> Any:
+            note = self.caller.learn(root, f"{name}(root={root})", seconds)
+            told = json.loads(note) if note else {}
+            if told.get("collective") != name:  # the root is in another call: enter this one, and the board will tell
+                told = {"dtype": "uint8", "shape": (self.size,)}
+            shape, dtype = tuple(told["shape"]), next(d for d in DTYPES if d.name == told["dtype"])
+            parts = split(shape, self.size, sizes or told.get("rows")) if name == "scatter" else None
+            call = self.call(name, dtype, math.prod(shape), how, parts and parts.blocks, root)
+            return self.run(call, how, how.out, None, parts.shape(self.rank) if parts else shape, learns=root)(seconds)
+
+        return self.caller.do(f"{name}(root={root})", job, self.seconds(how.timeout), how.async_op)
+
+
+def _label(algorithm: Algorithm) -> str:
+    """What a text calls it."""
+    if algorithm is None:
+        return "auto"
+    if isinstance(algorithm, str):
+        return algorithm
+    return algorithm.algorithm if isinstance(algorithm, Plan) else algorithm.__name__
+
+
+def note_of(call: Call, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
+    """What the root's call board tells the ranks that do not know what they will get."""
+    return json.dumps({"collective": call.collective, "dtype": call.dtype.name, "shape": shape, "rows": rows})
