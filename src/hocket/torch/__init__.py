@@ -1,0 +1,40 @@
+"""hocket for torch.distributed, on the CPU of one host.
+
+    import hocket.torch                           # torch 2.14 finds hocket without this line
+    torch.distributed.init_process_group("hocket")
+
+Everything in torch that communicates through a process group then does so through hocket: `dist.*`, DDP, FSDP, DTensor
+and the rest. docs/torch.md says what is supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from .base import Options
+from .group import ProcessGroup
+
+__all__ = ["Options", "ProcessGroup"]
+
+
+def _create(options: Any, backend_options: Any = None) -> ProcessGroup:
+    """What torch calls for every new group, on each of its ranks."""
+    return ProcessGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout.total_seconds(),
+        backend_options if isinstance(backend_options, Options) else None,
+        default=not options.global_ranks_in_group,
+    )
+
+
+def register() -> None:
+    """Tell torch of the backend `hocket`; done by importing this module. A second call does nothing."""
+    if "HOCKET" not in dist.Backend._plugins:
+        dist.Backend.register_backend("hocket", _create, extended_api=True, devices=["cpu"])
+
+
+register()

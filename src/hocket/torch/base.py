@@ -1,0 +1,171 @@
+"""What a process group is, apart from its collectives: how it comes about, how its calls are made, how it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from ..errors import MismatchError
+from ..group import Group
+from ..rendezvous import connect
+from ..run.native import create_outbox
+from . import last_words, where
+from .store import TorchStore
+from .work import DONE, Collective, Done, Pending, Queue, Tensors, Transfer
+
+Job = Callable[[], None]
+
+_NO_TIMEOUT = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The `pg_options` of `init_process_group` and `new_group`.
+
+    With `gloo_fallback` a gloo group is made beside every hocket group, for the few operators that torch 2.13 offers to
+    groups written in C++ only, such as `_c10d_functional.all_gather_into_tensor_out`. Groups that are made without
+    options take those of the default group.
+    """
+
+    gloo_fallback: bool = False
+
+
+_options = Options()  # of the default group
+
+
+class Base(dist.ProcessGroup):
+    """One rank's end of a group.
+
+    A call with `async_op=False` is made on the caller's thread, and what it gives back is `DONE`. Any other call is put
+    into a queue. Both are the same job, which either way runs after all jobs that this rank put before.
+    """
+
+    # What torch asks of `_get_backend(device)`, which is this group too.
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: float, options: Options | None = None, default: bool = False
+    ) -> None:
+        super().__init__(rank, size)
+        global _options
+        options = options or (Options() if default else _options)
+        if default:
+            _options = options
+        self._store, self._rank, self._size = store, rank, size
+        self._name = self._description = ""
+        self._group = _meet(store, rank, size, timeout)
+        self._queue = Queue(self._perform)
+        self._transfers: list[Transfer] | None = None  # those of a coalesced batch
+        self._deadline: float | None = None  # of calls that name none, where it is not the group's
+        self._rounds = 0  # of monitored_barrier
+        if options.gloo_fallback:
+            gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout))
+            self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, gloo)
+        last_words.of(self)
+
+    # ---- how a call is made ------------------------------------------------------------------------------------------
+
+    def _seconds(self, timeout: timedelta) -> float | None:
+        """A call's own deadline; torch says that there is none by -1 ms."""
+        return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._deadline
+
+    def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
+        if not opts.asyncOp and not self._queue.busy:
+            self._perform(job)
+            return DONE
+        work = Collective(self._queue, tensors, job, where.line())
+        self._queue.put(work)
+        if opts.asyncOp:
+            return work
+        work.wait()
+        return DONE
+
+    def _perform(self, job: Job, here: str = "") -> None:
+        try:
+            job()
+        except MismatchError as error:
+            self._raise_with_lines(error, here)
+
+    def _raise_with_lines(self, error: MismatchError, here: str = "") -> NoReturn:
+        lines = where.with_lines(error, self._store, self._rank, self._size, here or where.line())
+        raise lines from error.__cause__
+
+    # ---- life, and what torch asks about a group ---------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Do what is queued, leave the group, and end its threads. A second call does nothing."""
+        self._queue.close()
+        self._group.close()
+
+    def abort(self) -> None:
+        """Leave the group at once; the other ranks get PeerLost."""
+        self.leave(ConnectionAbortedError("abort() was called"))
+
+    def leave(self, error: BaseException) -> None:
+        """Leave because of `error`, which the other ranks are told."""
+        self._group.__exit__(type(error), error, error.__traceback__)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The deadline of later calls."""
+        self._deadline = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
+
+    def rank(self) -> int:
+        """This rank, in the group."""
+        return self._rank
+
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return self._size
+
+    # What C++ calls has C++'s names.
+    getRank, getSize = rank, size
+
+    def getBackendName(self) -> str:
+        """hocket."""
+        return "hocket"
+
+    def setGroupName(self, name: str) -> None:
+        """Torch names the group after it has made it."""
+        self._name = name
+
+    def getGroupName(self) -> str:
+        """Torch's name of the group."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Torch describes it, too."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        """Torch's description of the group."""
+        return self._description
+
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
+    def get_group_store(self) -> Any:
+        """The store that the ranks met in."""
+        return self._store
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> Base:
+        return self
+
+
+def _meet(store: Any, rank: int, size: int, timeout: float) -> Group:
+    fd = create_outbox(size)
+    try:
+        return Group(rank, connect(TorchStore(store, size), rank, size, fd, timeout), timeout)
+    finally:
+        os.close(fd)

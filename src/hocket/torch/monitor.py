@@ -1,0 +1,38 @@
+"""A barrier that says who did not come."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import CollectiveTimeout
+from ..group import Group
+
+_TAG = -(1 << 40)  # beyond torch's tags, which have 32 bits
+_SLACK = 5.0  # seconds for rank 0's verdict to arrive
+
+
+def monitored_barrier(group: Group, number: int, seconds: float, all_missing: bool) -> None:
+    """Every rank reports to rank 0, which tells them who is missing. It is made of messages and not of a collective, so
+    that the group remains usable. `number` counts the group's monitored barriers."""
+    tag = _TAG - number
+    verdict = np.zeros(group.size, np.bool_)
+    if group.rank == 0:
+        others = range(1, group.size)
+        reports = [group.recv(r, out=np.empty(1, np.bool_), tag=tag, timeout=seconds, async_op=True) for r in others]
+        for rank, report in zip(others, reports, strict=True):
+            error = report.exception()
+            if error is not None and not isinstance(error, CollectiveTimeout):
+                raise error
+            verdict[rank] = error is not None
+            if error is not None and not all_missing:
+                break
+        for rank in others:
+            if not verdict[rank]:
+                group.send(verdict, rank, tag=tag)
+    else:
+        group.send(np.ones(1, np.bool_), 0, tag=tag)
+        group.recv(0, out=verdict, tag=tag, timeout=seconds + _SLACK)
+    if verdict.any():
+        ranks = ", ".join(map(str, np.flatnonzero(verdict)))
+        who = f"rank{'s' if verdict.sum() > 1 else ''} {ranks}{'' if all_missing else ', and perhaps others,'}"
+        raise CollectiveTimeout(f"{who} did not come to monitored_barrier within {seconds:g} s")

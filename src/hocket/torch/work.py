@@ -1,0 +1,250 @@
+"""What a call gives back, and who executes the calls that nobody waits for.
+
+Torch takes a `Work` from Python only under conditions, each learnt from a crash or a hang: `wait` takes a timeout and
+raises the error itself; `get_future` holds a list of tensors; and since an exception that Python sets on a future is
+not seen by C++, the future is the child of another one, made by a callback that raises.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from ..errors import CollectiveTimeout
+from ..messages import Message
+from .tensors import Row
+
+Tensors: TypeAlias = Sequence[torch.Tensor]
+NO_TIMEOUT = timedelta(0)
+
+
+class Done(dist.Work):
+    """A call that had ended when it returned. One for all."""
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """True, at once."""
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    is_success = is_completed
+
+    def exception(self) -> None:
+        """None: an error was raised by the call."""
+
+    def result(self) -> list[torch.Tensor]:
+        """Nothing: the results are in the tensors that the call was given."""
+        return []
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future that is done."""
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result([])
+        return future
+
+
+DONE = Done()
+
+
+class Pending(dist.Work):
+    """A call that may still be in flight. `tensors` are its results, `run` does it, or its remainder."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        super().__init__()
+        self._tensors = list(tensors)
+        self._mutex = threading.Lock()
+        self._ended = threading.Lock()  # held until the call has ended
+        self._ended.acquire()
+        self._over = False
+        self._error: BaseException | None = None
+        self._futures: tuple[Any, Any] | None = None
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """True, once the call has ended. Raises its error, or CollectiveTimeout after `timeout`."""
+        if not self._over:
+            self._await(timeout.total_seconds() if timeout > NO_TIMEOUT else -1)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    synchronize = wait
+
+    def _await(self, seconds: float) -> None:
+        if not self._ended.acquire(timeout=seconds):
+            raise CollectiveTimeout(f"the call is still in flight after {seconds:g} s; wait again")
+        self._ended.release()
+
+    def is_completed(self) -> bool:
+        """Whether the call has ended, well or badly."""
+        return self._over
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Its error, if it has ended badly."""
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors that hold the result, once the call has ended."""
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future of the tensors that hold the result. Its callbacks run on a thread that nothing waits for."""
+        with self._mutex:
+            if self._futures is None:
+                parent: Any = torch.futures.Future()
+                self._futures = parent, parent.then(self._outcome)
+                if self._over:
+                    parent.set_result(None)
+            future: torch.futures.Future[list[torch.Tensor]] = self._futures[1]
+            return future
+
+    def _outcome(self, _: object) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._tensors
+
+    def end(self, error: BaseException | None) -> torch.futures.Future[None] | None:
+        """The call has ended. Returns what is left to be done: to set this future, which runs the user's callbacks."""
+        with self._mutex:
+            self._error, self._over = error, True
+        self._ended.release()
+        return self._futures and self._futures[0]
+
+
+class Collective(Pending):
+    """A collective call in a queue. `where` tells the line of the user's program that made it."""
+
+    def __init__(self, queue: Queue, tensors: Tensors, job: Callable[[], None], where: str) -> None:
+        super().__init__(tensors)
+        self._queue, self._job, self._where = queue, job, where
+
+    def run(self) -> BaseException | None:
+        """Do it. Returns its error."""
+        try:
+            self._queue.perform(self._job, self._where)
+        except BaseException as error:
+            return error
+        return None
+
+    def _await(self, seconds: float) -> None:
+        if seconds < 0:  # who waits without end may as well do what there is to do
+            self._queue.lead(self)
+        super()._await(seconds)
+
+
+class Transfer(Pending):
+    """A message on its way. Whoever looks whether it has arrived, or waits for it, moves it on."""
+
+    def __init__(self, queue: Queue, message: Message, tensor: torch.Tensor, row: Row | None = None) -> None:
+        super().__init__([tensor])
+        self._queue, self._message, self._row = queue, message, row
+        self._turn = threading.Lock()
+
+    def _await(self, seconds: float) -> None:
+        future = None
+        with self._turn:
+            if not self._over:
+                future = self.end(self._message.exception(seconds if seconds > 0 else None))
+        if future is not None:
+            future.set_result(None)
+
+    def end(self, error: BaseException | None) -> torch.futures.Future[None] | None:
+        """As of any call; what has come is written into the tensor before."""
+        if error is None and self._row is not None:
+            self._row.put_back()
+        return super().end(error)
+
+    def is_completed(self) -> bool:
+        """Whether the message has arrived, or been sent."""
+        if not self._over and self._message.done():
+            self._await(0.0)
+        return self._over
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future of the tensor. A thread waits for the message from here on."""
+        future = super().get_future()
+        if not self._over:
+            self._queue.background(lambda: self._await(-1))
+        return future
+
+    def source_rank(self) -> int:
+        """The rank in the group that the message came from."""
+        return self._message.source
+
+    _source_rank = source_rank
+
+
+class Queue:
+    """Executes calls one after the other, in the order of `put`, on whatever thread is at hand.
+
+    One thread at a time leads: it takes the next call and does it. Before it tells those who wait for a call, and so
+    runs callbacks that may wait for a later one, another thread may take the lead; a thread that waits for a call takes
+    it too. The threads are those of a pool, which are joined when the queue is closed or the interpreter exits.
+    """
+
+    def __init__(self, perform: Callable[[Callable[[], None], str], None]) -> None:
+        self.perform = perform
+        self._lock = threading.Lock()
+        self._waiting: deque[Collective] = deque()
+        self._led = self._summoned = False
+        self.busy = False  # whether a call that was put has not been done
+        # Idle threads are used again. As many as there are callbacks that wait for one another may be needed.
+        self._pool = ThreadPoolExecutor(1 << 16, "hocket-torch")
+
+    def put(self, work: Collective) -> None:
+        """Do `work` after all that was put before."""
+        with self._lock:
+            self._waiting.append(work)
+            self.busy = True
+            self._summon()
+
+    def background(self, job: Callable[[], None]) -> None:
+        """Run `job` on a thread of the pool, apart from the order of calls."""
+        self._pool.submit(job)
+
+    def close(self) -> None:
+        """Do what was put, and end the threads."""
+        on_pool = threading.current_thread().name.startswith("hocket-torch")
+        self._pool.shutdown(wait=not on_pool)
+
+    def _summon(self) -> None:
+        if self._waiting and not self._led and not self._summoned:
+            self._summoned = True
+            self._pool.submit(self._serve)
+
+    def _serve(self) -> None:
+        with self._lock:
+            self._summoned = False
+        self.lead()
+
+    def lead(self, until: Collective | None = None) -> None:
+        """Do the calls that wait, unless another thread does already; up to `until`, if it is given."""
+        while True:
+            with self._lock:
+                if self._led or not self._waiting or (until is not None and until.is_completed()):
+                    self._summon()
+                    return
+                self._led = True
+                work = self._waiting.popleft()
+            future = work.end(work.run())
+            with self._lock:
+                self._led, self.busy = False, bool(self._waiting)
+                if future is not None:
+                    self._summon()
+            if future is not None:
+                future.set_result(None)
