@@ -63,6 +63,7 @@ ALLOWED = {
     "run.torch_p2p": "call bind ops plan errors",
     "run.mpi": "call bind ops plan errors",
     "caller": "run.native call work ops plan errors",
+    "dispatch": "caller run.native call buffers shapes algorithms choose ops plan errors",
     "messages": f"caller run.native arrays work ops errors {NATIVE}",
     # processes
     "config": "errors",
@@ -74,10 +75,19 @@ ALLOWED = {
     "launch": "processes aftermath store config errors",
     "command": "processes aftermath store config errors",
     # fronts
-    "group": "messages subgroups caller run.native call buffers shapes arrays work rendezvous config choose algorithms"
-    " bind ops plan errors",
+    "group": "dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config ops plan"
+    " errors",
     "": f"group launch work run.interpret {PLANS}",
-    "torch": "group launch ops errors",
+    "torch": "torch.base torch.group",
+    "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.work errors",
+    "torch.base": "torch.last_words torch.store torch.where torch.work group rendezvous run.native errors",
+    "torch.work": "torch.tensors messages work errors",
+    "torch.monitor": "group errors",
+    "torch.store": "store errors",
+    "torch.where": "errors",
+    "torch.tensors": "ops errors",
+    "torch.reduce_ops": "ops errors",
+    "torch.last_words": "",
     "cli": "cli.info cli.run cli.show",
     "cli.info": "config errors",
     "cli.run": "command config errors",
@@ -91,7 +101,7 @@ PACKAGES = {
     "msgpack": {"store", "rendezvous"},
     "rich": {"cli", "cli.info", "cli.run", "cli.show"},
     "typer": {"cli", "cli.info", "cli.run", "cli.show"},
-    "torch": {"torch", "run.torch_p2p"},
+    "torch": {name for name in MODULES if name.partition(".")[0] == "torch"} | {"run.torch_p2p"},
     "mpi4py": {"run.mpi"},
 }
 
