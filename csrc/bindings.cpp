@@ -25,9 +25,9 @@ void look_for_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t>;
+using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool>;
 using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
-using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, int32_t>;
+using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>>;
 
 Place place(int buffer, uint64_t offset) { return {static_cast<Buffer>(buffer), offset}; }
 
@@ -54,9 +54,10 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .unheard = std::move(unheard),
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
                      .custom = custom_fold(std::move(custom)),
-                     .scratch = {}};
-  for (const auto& [step, mark, buffer, offset, bytes, peers, after] : sends) {
-    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after});
+                     .scratch = {},
+                     .views = {}};
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged});
   }
   for (const auto& [step, buffer, offset, bytes, rows, finished, before] : receives) {
     std::vector<Source> sources;
@@ -77,16 +78,6 @@ void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::v
 struct Ticket {
   Mailbox::Ticket operation;
 };
-
-// Whether arrival() would return at once.
-bool arrived(Mailbox& box, const Ticket& ticket) {
-  if (box.done(ticket.operation)) return true;
-  try {
-    return box.envelope(ticket.operation).source >= 0;
-  } catch (const std::logic_error&) {
-    return false;
-  }
-}
 
 void raise_failure(const std::exception_ptr& error, void* type) {
   try {
@@ -112,9 +103,11 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
-             uint64_t slots) { new (self) SharedMemory(rank, fds, sockets, slots, look_for_signals); },
-          "rank"_a, "fds"_a, "sockets"_a, "slots"_a)
-      .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a)
+             uint64_t slots,
+             uint64_t arena) { new (self) SharedMemory(rank, fds, sockets, slots, arena, look_for_signals); },
+          "rank"_a, "fds"_a, "sockets"_a, "slots"_a, "arena"_a)
+      .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
+      .def_prop_ro("arena", [](const SharedMemory& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("describe", &SharedMemory::describe, "fingerprint"_a, "text"_a)
       .def(
           "learn",
@@ -155,7 +148,7 @@ NB_MODULE(_core, m) {
           "ticket"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("accept", [](Mailbox& self, Ticket t, uintptr_t data) { self.accept(t.operation, pointer<void>(data)); })
       .def("done", [](Mailbox& self, Ticket t) { return self.done(t.operation); })
-      .def("arrived", &arrived)
+      .def("arrived", [](Mailbox& self, Ticket t) { return self.arrived(t.operation); })
       .def(
           "wait", [](Mailbox& self, Ticket t, double seconds) { self.wait(t.operation, in(seconds)); }, "ticket"_a,
           "seconds"_a, nb::call_guard<nb::gil_scoped_release>())

@@ -32,6 +32,15 @@ class Port : public Waiter {
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.
   virtual void post(Peers peers, uint64_t bytes, Label label) = 0;
+  // Whether receivers can read this memory where it lies: then it is posted as a view, and not a byte is staged.
+  virtual bool reachable(const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
+  // Sends a view of memory that is reachable. It must not change until all of `peers` have read it. False: not now.
+  virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
+    return false;
+  }
+  // How many messages have been posted to `peer`, and whether it has read the first `count` of them.
+  virtual uint64_t posted(int /*peer*/) const { return 0; }
+  virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }
   // Whether a message from `peer` is there, and which.
   virtual bool peek(int peer, Message& message) = 0;
   // The oldest message from `peer` has been read; its memory may be used again.

@@ -71,7 +71,13 @@ class Run {
         bases_{const_cast<std::byte*>(inp), out, program.scratch.data()},
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),
-        wait_(port, deadline) {}
+        wait_(port, deadline) {
+    for (size_t i = 0; i < program.sends.size(); ++i) {
+      const Send& s = program.sends[i];
+      program.views[i].used = !s.staged && port.reachable(at(s.from), s.bytes);
+      program.views[i].posted.clear();
+    }
+  }
 
   void finish() {
     while (!sends_.done() || !receives_.done()) {
@@ -82,6 +88,12 @@ class Run {
       } else {
         wait_.idle(blocker_);
       }
+    }
+    for (size_t i = 0; i < program_.sends.size(); ++i) {
+      if (!program_.views[i].used) continue;
+      const uint64_t last = program_.views[i].posted.size() / program_.sends[i].peers.size() - 1;
+      while (!read(i, last)) wait_.idle(blocker_);
+      wait_.progressed();
     }
   }
 
@@ -95,6 +107,15 @@ class Run {
     const uint64_t segment = sends_.segment();
     if (s.after != nothing && !receives_.passed(s.after, segment)) return false;
     const uint64_t bytes = sends_.bytes();
+    if (View& view = program_.views[sends_.index()]; view.used) {
+      if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
+        blocker_ = s.peers.front();
+        return false;
+      }
+      for (int32_t peer : s.peers) view.posted.push_back(port_.posted(peer));
+      sends_.advance();
+      return true;
+    }
     std::byte* slot = port_.reserve(s.peers, bytes);
     if (slot == nullptr) {
       blocker_ = s.peers.front();
@@ -106,10 +127,25 @@ class Run {
     return true;
   }
 
+  // Whether what a send has posted can be overwritten: always if it was staged, and once it is read if it was a view.
+  bool read(size_t index, uint64_t segment) {
+    const View& view = program_.views[index];
+    if (!view.used) return true;
+    const auto& peers = program_.sends[index].peers;
+    for (size_t k = 0; k < peers.size(); ++k) {
+      if (port_.consumed(peers[k], view.posted[segment * peers.size() + k])) continue;
+      blocker_ = peers[k];
+      return false;
+    }
+    return true;
+  }
+
   bool receive() {
     const Receive& r = receives_.record();
     const uint64_t segment = receives_.segment(), offset = receives_.offset(), bytes = receives_.bytes();
-    if (r.before != nothing && !sends_.passed(r.before, segment)) return false;
+    for (int32_t send : r.before) {
+      if (!sends_.passed(send, segment) || !read(send, segment)) return false;
+    }
     const size_t k = r.sources.size();
     sources_.resize(k);
     for (size_t i = 0; i < k; ++i) {
@@ -146,6 +182,7 @@ class Run {
   // destination. Found here and not authored.
   std::byte* fused(uint64_t segment, uint64_t bytes) {
     if (sends_.done() || sends_.record().after != receives_.index() || sends_.segment() != segment) return nullptr;
+    if (program_.views[sends_.index()].used) return nullptr;
     const Send& s = sends_.record();
     const Receive& r = receives_.record();
     if (s.bytes != r.bytes || s.from.buffer != r.to.buffer || s.from.offset != r.to.offset) return nullptr;
@@ -180,6 +217,7 @@ class Run {
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline) {
   program.scratch.resize(program.tmp_bytes);
+  program.views.resize(program.sends.size());
   Run(program, port, call, inp, out, deadline).finish();
 }
 

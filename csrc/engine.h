@@ -8,7 +8,7 @@
 // each by its own cursor. Every rank uses this one global order, so the least unfinished pair can always proceed, whatever
 // the depth of the buffers: nothing deadlocks, and both ends of a channel list its messages alike, so nothing is matched.
 // The cursors meet in two places only: a send waits for the receive that made its bytes (`after`), and a receive waits
-// for the send that still has to read what it overwrites (`before`).
+// for the sends that still have to read what it overwrites (`before`).
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ struct Send {
   uint64_t bytes;
   std::vector<int32_t> peers;
   int32_t after;  // the receive that last wrote `from`, or nothing
+  bool staged;    // overwritten in its own step, so that a view could not be awaited
 };
 
 struct Source {
@@ -53,7 +54,13 @@ struct Receive {
   uint64_t bytes;
   std::vector<Source> sources;
   bool finished;
-  int32_t before;  // the last send that reads what this overwrites, or nothing
+  std::vector<int32_t> before;  // the sends that read what this overwrites
+};
+
+// What is known of one send's views: for each segment and peer, up to which message that peer must have read.
+struct View {
+  bool used = false;
+  std::vector<uint64_t> posted;
 };
 
 // A reduction in the caller's hands: to = sources[0] op ... op sources[k-1], `count` elements.
@@ -70,7 +77,9 @@ struct Program {
   std::vector<int32_t> unheard;  // peers that send this rank nothing
   Fold fold;           // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  std::vector<std::byte> scratch;  // tmp, allocated at the first run
+  // What lasts from run to run only to save its allocation.
+  std::vector<std::byte> scratch;  // tmp
+  std::vector<View> views;         // one per send
 };
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the buffers hold anything.

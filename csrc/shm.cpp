@@ -17,7 +17,7 @@ namespace hocket {
 
 namespace {
 
-constexpr uint64_t line = 64;
+constexpr uint64_t line = 64, page = 4096;
 constexpr uint64_t depth = 64;      // descriptors per channel
 constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
 constexpr uint64_t text_count = 64, text_bytes = 4096;
@@ -47,9 +47,10 @@ struct alignas(line) Descriptor {
   uint64_t call;
   uint64_t bytes;
   uint32_t place;
-  uint32_t unused;
+  uint32_t kind;  // where the bytes are
+  enum : uint32_t { here, slot, view };
   union {
-    uint64_t offset;  // in the slots
+    uint64_t offset;  // in the slots or in the arena
     std::byte payload[room];
   };
 };
@@ -84,12 +85,23 @@ struct Outbox {
   std::byte* slots(int size) { return reinterpret_cast<std::byte*>(descriptors(size, size)); }
 };
 
+namespace {
+
+// Where the arena begins in an outbox: behind all else, on a page.
+uint64_t arena_offset(int size, uint64_t slots) {
+  const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
+  return round_up(sizeof(Outbox) + channels + slots + Mailbox::region_bytes(size), page);
+}
+
+}  // namespace
+
 struct SharedMemory::Channel {
   Descriptor* send;                     // r → peer, in our outbox
   Descriptor* receive;                  // peer → r, in the peer's
   std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
   std::atomic<uint64_t>* read_by_us;
   std::byte* slots;        // the peer's
+  std::byte* arena;        // the peer's
   uint64_t sent = 0;       // messages posted
   uint64_t seen_read = 0;  // of these, known to be read
   uint64_t received = 0;   // messages released
@@ -110,23 +122,23 @@ Mapping::Mapping(int fd, uint64_t bytes) : bytes_(bytes) {
 
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
-uint64_t SharedMemory::outbox_bytes(int size, uint64_t slots) {
-  const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
-  return round_up(sizeof(Outbox) + channels + slots + Mailbox::region_bytes(size), 4096);
+uint64_t SharedMemory::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
+  return arena_offset(size, round_up(slots, line)) + round_up(arena, page);
 }
 
 SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<int> sockets, uint64_t slots,
-                           std::function<void()> signals)
+                           uint64_t arena, std::function<void()> signals)
     : rank_(rank),
       size_(static_cast<int>(fds.size())),
       slots_(round_up(slots, line)),
+      arena_bytes_(round_up(arena, page)),
       crowded_(size_ > cores()),
       channels_(fds.size()),
       sockets_(std::move(sockets)),
       signals_(std::move(signals)),
       gone_(fds.size()) {
   for (int fd : fds) {
-    mappings_.push_back(std::make_unique<Mapping>(fd, outbox_bytes(size_, slots_)));
+    mappings_.push_back(std::make_unique<Mapping>(fd, outbox_bytes(size_, slots_, arena_bytes_)));
     boxes_.push_back(reinterpret_cast<Outbox*>(mappings_.back()->data()));
   }
   Outbox& own = *boxes_[rank_];
@@ -139,7 +151,9 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
     c.read_by_peer = &box.counts()[rank_].read;
     c.read_by_us = &own.counts()[peer].read;
     c.slots = box.slots(size_);
+    c.arena = mappings_[peer]->data() + arena_offset(size_, slots_);
   }
+  arena_ = channels_[rank_].arena;
   std::vector<std::byte*> regions;
   for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
   mailbox_ = std::make_unique<Mailbox>(rank_, size_, regions, *this);
@@ -177,22 +191,46 @@ bool SharedMemory::room(Peers peers, uint64_t end) {
 }
 
 void SharedMemory::post(Peers peers, uint64_t bytes, Label label) {
+  publish(peers, bytes, label, inlined_ ? Descriptor::here : Descriptor::slot, reserved_ % slots_);
+  if (!inlined_) head_ = reserved_ + round_up(bytes, line);
+}
+
+bool SharedMemory::reachable(const std::byte* data, uint64_t bytes) const {
+  return data >= arena_ && data + bytes <= arena_ + arena_bytes_ && bytes > Descriptor::room;
+}
+
+bool SharedMemory::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
+  reserved_ = head_;
+  if (!room(peers, head_)) return false;
+  publish(peers, bytes, label, Descriptor::view, data - arena_);
+  return true;
+}
+
+void SharedMemory::publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset) {
   for (int peer : peers) {
     Channel& c = channels_[peer];
     Descriptor& d = c.send[c.sent % depth];
     d.call = label.call;
     d.place = label.place;
     d.bytes = bytes;
-    if (inlined_) {
+    d.kind = kind;
+    if (kind == Descriptor::here) {
       std::memcpy(d.payload, inline_, Descriptor::room);
     } else {
-      d.offset = reserved_ % slots_;
+      d.offset = offset;
     }
     c.begin[c.sent % depth] = reserved_;
     d.turn.store(++c.sent, std::memory_order_release);
     ring(peer);
   }
-  if (!inlined_) head_ = reserved_ + round_up(bytes, line);
+}
+
+uint64_t SharedMemory::posted(int peer) const { return channels_[peer].sent; }
+
+bool SharedMemory::consumed(int peer, uint64_t count) {
+  Channel& c = channels_[peer];
+  if (c.seen_read < count) c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+  return c.seen_read >= count;
 }
 
 bool SharedMemory::peek(int peer, Message& message) {
@@ -201,10 +239,15 @@ bool SharedMemory::peek(int peer, Message& message) {
   if (d.turn.load(std::memory_order_acquire) != c.received + 1) return false;
   message.label = {d.call, d.place};
   message.bytes = d.bytes;
-  message.data = d.bytes <= Descriptor::room ? d.payload : c.slots + d.offset;
-  if (d.bytes > Descriptor::room && (d.bytes > slots_ || d.offset > slots_ - d.bytes)) {
-    throw Failure{Failure::internal, peer, "a message lies outside its sender's slots: shared memory was overwritten"};
+  if (d.kind == Descriptor::here && d.bytes <= Descriptor::room) {
+    message.data = d.payload;
+    return true;
   }
+  const uint64_t limit = d.kind == Descriptor::slot ? slots_ : d.kind == Descriptor::view ? arena_bytes_ : 0;
+  if (d.bytes > limit || d.offset > limit - d.bytes) {
+    throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
+  }
+  message.data = (d.kind == Descriptor::slot ? c.slots : c.arena) + d.offset;
   return true;
 }
 

@@ -3,12 +3,12 @@
 // Each rank owns an *outbox*, a memory file that all ranks of the group have mapped. Nobody but its owner writes it, but for
 // the bell, which any rank may ring.
 //
-//   outbox of rank r   ┌ header ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, r→1, … ┬ slots ┬ mailbox ┐
+//   outbox of rank r   ┌ header ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
 //
 //   A send stages its bytes once into the slots and posts one descriptor to each receiver; a receiver works straight from
 //   the slot and then counts the message as read. Bytes that fit into a descriptor's cache line travel there.
 //   The slots are one ring of bytes: a message's memory is free once all its receivers, and those of every message before
-//   it, have read theirs.
+//   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is.
 //
 // The call board is how wrong use is found: on entry of a call each rank publishes its fingerprint, and no call ends before
 // this rank has seen that every other rank made the same one.
@@ -45,12 +45,14 @@ class Mapping {
 class SharedMemory : public Port {
  public:
   // fds[r] is rank r's outbox; sockets[r] stays connected to rank r for as long as it lives (-1 at the own rank). Neither
-  // is owned. `slots` is the bytes of the ring of slots. `signals` is called now and then while a wait lasts; it may throw.
-  SharedMemory(int rank, const std::vector<int>& fds, std::vector<int> sockets, uint64_t slots,
+  // is owned. `slots` is the bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it
+  // is used. `signals` is called now and then while a wait lasts; it may throw.
+  SharedMemory(int rank, const std::vector<int>& fds, std::vector<int> sockets, uint64_t slots, uint64_t arena,
                std::function<void()> signals);
   ~SharedMemory() override;
 
-  static uint64_t outbox_bytes(int size, uint64_t slots);
+  static uint64_t outbox_bytes(int size, uint64_t slots, uint64_t arena);
+  std::byte* arena() const { return arena_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -75,6 +77,10 @@ class SharedMemory : public Port {
 
   std::byte* reserve(Peers peers, uint64_t bytes) override;
   void post(Peers peers, uint64_t bytes, Label label) override;
+  bool reachable(const std::byte* data, uint64_t bytes) const override;
+  bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
+  uint64_t posted(int peer) const override;
+  bool consumed(int peer, uint64_t count) override;
   bool peek(int peer, Message& message) override;
   void release(int peer) override;
   [[noreturn]] void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) override;
@@ -91,6 +97,7 @@ class SharedMemory : public Port {
   struct Channel;  // this rank's view of its two channels with one peer
 
   bool room(Peers peers, uint64_t end);
+  void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
   void compare(int peer);
   void check_peers(int waited_for);
   void check_sockets();
@@ -99,7 +106,7 @@ class SharedMemory : public Port {
   std::string title(int peer, uint64_t call) const;  // its first line
 
   const int rank_, size_;
-  const uint64_t slots_;
+  const uint64_t slots_, arena_bytes_;
   const bool crowded_;
   std::vector<std::unique_ptr<Mapping>> mappings_;
   std::vector<Outbox*> boxes_;
@@ -108,6 +115,7 @@ class SharedMemory : public Port {
   std::function<void()> signals_;
   std::unique_ptr<Mailbox> mailbox_;
   std::byte* ring_;            // the slots
+  std::byte* arena_;
   uint64_t head_ = 0;          // end of what was posted, in bytes since the beginning of time
   uint64_t tail_ = 0;          // end of what is known to be read by all
   uint64_t reserved_ = 0;      // begin of what is reserved

@@ -8,7 +8,7 @@
 Sends and receives come from the same global moves, so the two ends of a channel cannot disagree. Where `out` begins as
 a copy of `inp`, nothing is copied before it must be: reads of an untouched `out` read `inp`, and what no move ever
 writes is copied at the end of lowering. Synchronisation is derived too: a send comes `after` the receive that made its
-bytes, and a receive comes after the last send that reads what it overwrites, the one `before` it.
+bytes, and a receive comes after the sends that read what it overwrites, those `before` it.
 
 `Share.bind` then turns chunks into byte ranges for one call's sizes.
 """
@@ -58,6 +58,7 @@ class Send:
     span: Span
     peers: list[int]
     after: int = NOTHING
+    staged: bool = False  # overwritten in its own step, so that a view of it could not be awaited
 
 
 class Source(NamedTuple):
@@ -72,7 +73,7 @@ class Receive:
     span: Span
     sources: list[Source]
     finished: bool = False  # the reduction is over all ranks: a mean is divided here
-    before: int = NOTHING
+    before: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Share:
             begin, end = ends[span.buf][span.chunk], ends[span.buf][span.chunk + span.chunks]
             return span.buf, int(begin), int(end - begin)
 
-        sends = [(s.step, s.mark, *place(s.span), s.peers, s.after) for s in self.sends]
+        sends = [(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged) for s in self.sends]
         receives = []
         for r in self.receives:
             sources = [(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources]
@@ -110,8 +111,8 @@ class Share:
 class Rows(NamedTuple):
     """A share in bytes, as the native engine takes it."""
 
-    sends: list[tuple[int, int, int, int, int, list[int], int]]
-    receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, int]]
+    sends: list[tuple[int, int, int, int, int, list[int], int, bool]]
+    receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]]
     tmp_bytes: int
 
     def heard(self, signals: bool) -> set[int]:
@@ -146,7 +147,7 @@ class _Lowering:
         self.seeds = {int(c) for c in np.flatnonzero(promise.seed[rank])}
         self.aliased = {int(c) for c in np.flatnonzero(promise.inp[rank] & promise.out[rank])} if in_place else set()
         self.writer: dict[Slot, int] = {}  # the receive that last wrote a slot
-        self.reader: dict[Slot, int] = {}  # the send that last read it
+        self.readers: dict[Slot, list[int]] = {}  # the sends that have read it since
         for chunk in sorted(copied):
             self.writer[OUT, chunk] = len(self.share.receives)
             self.share.receives.append(_seed(chunk))
@@ -174,7 +175,7 @@ class _Lowering:
             if peer in once:
                 multicast[span] = send
             for slot in span.slots():
-                self.reader[self._home(slot)] = len(self.share.sends)
+                self.readers.setdefault(self._home(slot), []).append(len(self.share.sends))
             self.share.sends.append(send)
 
     def _receives(self, step: int, rows: list[tuple[int, ...]]) -> None:
@@ -196,7 +197,9 @@ class _Lowering:
                     folds[to].finished = False
                 first = [] if verb == COPY else [Source(LOCAL, 0, self._current(to))]
                 fold = folds[to] = Receive(step, to, first)
-                fold.before = max((self.reader.get(self._home(slot), NOTHING) for slot in to.slots()), default=NOTHING)
+                fold.before = sorted({send for slot in to.slots() for send in self.readers.pop(self._home(slot), ())})
+                for send in fold.before:
+                    self.share.sends[send].staged |= self.share.sends[send].step == step
                 for slot in to.slots():
                     self.writer[self._home(slot)] = len(self.share.receives)
                 self.share.receives.append(fold)

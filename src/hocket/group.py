@@ -77,6 +77,7 @@ class Group:
         self._caller = Caller(Native(rank, links.fds, sockets), names)
         self._go = Dispatch(self._caller, timeout)
         self._messages = Messages(self._caller)
+        self._arena = self._caller.native.arena()
         _open.add(self)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
@@ -111,7 +112,8 @@ class Group:
     ) -> Persistent:
         """An all_reduce to be made again and again: each call of what this gives back is one, of what `x` holds then.
 
-        The result is the same array every time: `out`, or a new one. Arguments as for `all_reduce`. Nothing is sent yet.
+        The result is the same array every time: `out`, or a new one. Arguments as for `all_reduce`; nothing is sent
+        yet.
         """
         array = adopt(x)
         how, operator = How(out, algorithm, order=order), resolve(op, array.dtype)
@@ -396,8 +398,13 @@ class Group:
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Array:
-        """A new array of `shape` and `dtype`, its contents undefined. It lies in plain memory by now."""
-        return np.empty(shape, dtype)
+        """A new array of `shape` and `dtype`, its contents undefined, in memory that all ranks of the group can read.
+
+        Collectives move what lies there without a copy in between. It is an array like any other: each rank has as many
+        as it likes, of whatever shapes, and its memory is used anew when the last view of it is gone. Raises
+        MemoryError when the arena, as large as the machine's memory, is full.
+        """
+        return self._arena.empty(shape, dtype)
 
     def close(self) -> None:
         """Leave the group. Waits for what is in flight; a rank that still waits for this one gets PeerLost. A second

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import _core
+from ..arena import Arena
 from ..bind import NotInPlace, lower
 from ..call import Call
 from ..check import Facts, check
@@ -21,6 +22,7 @@ from ..plan import Plan
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 SLOTS = 1 << 20  # bytes of the ring of slots that each rank stages its messages in
+ARENA = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes of each rank's arena: no page until it is used
 SEGMENT = 1 << 15  # bytes of one message
 
 Failure = _core.Failure
@@ -34,7 +36,7 @@ class Native:
 
     def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
-        self.core = _core.SharedMemory(rank, fds, sockets, SLOTS)
+        self.core = _core.SharedMemory(rank, fds, sockets, SLOTS, ARENA)
         self.calls = _core.Calls(self.core)
         self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
         self._described: dict[int, tuple[int, str]] = {}
@@ -81,6 +83,10 @@ class Native:
         program, fingerprint = self._programs[key]
         self._describe(fingerprint, f"{call.text}\n{note}")
         return program, fingerprint
+
+    def arena(self) -> Arena:
+        """Memory that the other ranks read where it lies."""
+        return Arena(self.core.arena, ARENA, self.core)
 
     def learn(self, peer: int, seconds: float) -> str:
         """The note of `peer` in the next call, when it has entered that."""
@@ -130,7 +136,7 @@ class Native:
 def create_outbox(size: int) -> int:
     """A new memory file that fits one rank of a group of `size`; the caller closes it. Gone with its last user."""
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, SLOTS))
+    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, SLOTS, ARENA))
     return fd
 
 
