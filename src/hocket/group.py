@@ -168,6 +168,8 @@ class Group:
     def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
         operator = resolve(op, array.dtype)
+        if self.size == 1 and operator.name in ("land", "lor", "lxor"):  # 0 or 1 also where there is nothing to combine
+            array, how = (array != 0).astype(array.dtype), how._replace(memo=None)
         call = self._go.call(name, array.dtype, array.size, how, parts and parts.blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)
         return self._go.do(call, how, x, array, shape if self._go.gets(call) else None, op=operator)
