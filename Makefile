@@ -84,7 +84,8 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 # the tools that build it stay in the same environment (--no-build-isolation), and its objects in build/.
 .venv/hocket: pyproject.toml CMakeLists.txt $(wildcard csrc/*) | .venv/pyvenv.cfg
 	$(call say,installing hocket into .venv)
-	@$(pip) 'scikit-build-core>=0.11' 'nanobind>=2.4' cmake ninja
+	@$(pip) cmake ninja $$($(bin)/python -c "import ast, re; print(*ast.literal_eval(\
+		re.search(r'^requires = (.*)', open('pyproject.toml').read(), re.M)[1]))")
 	@$(pip) --no-build-isolation -e '.[dev,demo]'
 	@touch $@
 
