@@ -76,8 +76,8 @@ ALLOWED = {
     "launch": "processes aftermath store config errors",
     "command": "processes aftermath store config errors",
     # fronts
-    "group": "dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config ops plan"
-    " errors",
+    "group": "dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config"
+    " ops plan errors",
     "": f"group launch work run.interpret {PLANS}",
     "torch": "torch.base torch.group",
     "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.work errors",
