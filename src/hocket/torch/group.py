@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 import torch
-import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from ..errors import MismatchError
 from .base import Base
@@ -26,7 +26,7 @@ class ProcessGroup(Base):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Done | Pending:
         """Reduce each tensor over all ranks, in place."""
-        opts = opts or dist.AllreduceOptions()
+        opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         if opts.asyncOp or self._queue.busy:
             return self._do(opts, tensors, lambda: self._all_reduce_each(tensors, op, seconds))
@@ -69,7 +69,7 @@ class ProcessGroup(Base):
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done | Pending:
         """Reduce a list of one tensor per rank, of which each rank gets its own. The tensors may differ in size."""
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
 
         def job() -> None:
@@ -88,7 +88,7 @@ class ProcessGroup(Base):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """`reduce_scatter_single` of each pair."""
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
 
         def job() -> None:
@@ -116,7 +116,7 @@ class ProcessGroup(Base):
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Every rank's tensor in a list, on every rank. The tensors may differ in size."""
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         seconds = self._seconds(opts.timeout)
 
         def job() -> None:
@@ -138,7 +138,7 @@ class ProcessGroup(Base):
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """`all_gather_single` of each pair."""
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         seconds = self._seconds(opts.timeout)
 
         def job() -> None:
@@ -180,7 +180,7 @@ class ProcessGroup(Base):
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Tensor r of `inputs` goes to rank r; tensor r of `outputs` comes from it. They may differ in size."""
-        opts = opts or dist.AllToAllOptions()
+        opts = opts or c10d.AllToAllOptions()
         seconds = self._seconds(opts.timeout)
 
         def job() -> None:
@@ -194,7 +194,7 @@ class ProcessGroup(Base):
         self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Done | Pending:
         """`input_splits[r]` rows of axis 0 go to rank r, `output_splits[r]` come from it; without both, equal parts."""
-        opts = opts or dist.AllToAllOptions()
+        opts = opts or c10d.AllToAllOptions()
         seconds = self._seconds(opts.timeout)
 
         def job() -> None:
@@ -263,7 +263,7 @@ class ProcessGroup(Base):
 
     def barrier(self, opts: Any = None) -> Done | Pending:
         """Ends once every rank has called it."""
-        opts = opts or dist.BarrierOptions()
+        opts = opts or c10d.BarrierOptions()
         seconds = self._seconds(opts.timeout)
         return self._do(opts, [], lambda: self._group.barrier(timeout=seconds))
 

@@ -1,0 +1,25 @@
+"""Fixtures of the tests of hocket.torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ranks import Ranks
+
+import worlds
+
+pytest.importorskip("torch.distributed")
+worlds._context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hocket", "torch", "torch.distributed"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "feature(area, *names): what of torch a test proves; docs/torch.md lists it")
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """`ranks(n)` are n ranks of torch.distributed."""
+    ranks = Ranks(tmp_path_factory.mktemp("stores"))
+    yield ranks
+    ranks.world.close()
