@@ -59,7 +59,7 @@ class World:
         self.group = ""  # its name; a new name makes the processes connect anew
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        """Results by rank, options as of `outcomes`. Raises the first error that is no consequence of another rank's."""
+        """Results by rank, options as of `outcomes`. Raises the first error that is no consequence of another's."""
         outcomes = self.outcomes(function, *args, **options)
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if errors:
