@@ -60,7 +60,7 @@ ALLOWED = {
     "work": "errors",
     "run": "",
     "run.interpret": "bind collectives ops partition plan errors",
-    "run.native": f"call arena bind check collectives ops partition plan errors {NATIVE}",
+    "run.native": f"call arena bind choose topology check collectives ops partition plan errors {NATIVE}",
     "run.torch_p2p": "call bind ops plan errors",
     "run.mpi": "call bind ops plan errors",
     "caller": "run.native call work ops plan errors",

@@ -1,17 +1,53 @@
-"""Which algorithm `algorithm=None` means."""
+"""Which algorithm and which sizes: pure functions of the call and the host, the same on every rank.
+
+All reductions chosen here fold in the order of ranks, whatever the size of the message, so that the choice never shows
+in the bits of a result. `order="any"` would allow others too, where they were faster; on one host none is.
+"""
 
 from __future__ import annotations
 
-# Up to this many bytes, one round in which everyone sends everything beats two rounds that send less.
-ONE_SHOT = 4096
+from typing import NamedTuple
+
+from .topology import KIB, Host, this_host
 
 
-def choose(collective: str, nbytes: int, size: int, order: str = "same") -> str:
-    """The name of the algorithm for a vector of `nbytes` over `size` ranks of one host.
+class Choice(NamedTuple):
+    """An algorithm's name, and why it was taken."""
 
-    All reductions chosen here fold in rank order whatever the size of the message, so that the choice never shows in
-    the bits of the result. `order="any"` would allow others too, where they were faster; on one host none is.
+    algorithm: str
+    reason: str
+
+
+def choose(collective: str, nbytes: int, size: int, host: Host | None = None) -> Choice:
+    """The algorithm for a vector of `nbytes` over `size` ranks of `host` (this one by default)."""
+    host = host or this_host()
+    if collective == "barrier":
+        return Choice("dissemination", "rounds grow with the logarithm of the number of ranks")
+    if collective != "all_reduce":
+        return Choice("direct", "what one rank stages, all that want it read; each part moves once")
+    if size <= 2:
+        limit = host.l2
+        why = "two ranks: one round, and each reads no more of the other than in two"
+    else:
+        limit = 4 * KIB
+        why = "small: one round instead of two"
+    if nbytes <= limit:
+        return Choice("one_shot", f"{why} (up to {limit} bytes)")
+    return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
+
+
+def segment_bytes(size: int, host: Host | None = None) -> int:
+    """Bytes of one message of a long vector.
+
+    Small enough that what is in flight stays in the second-level cache; large enough, where ranks share a core, that
+    they change places seldom.
     """
-    if collective == "all_reduce":
-        return "one_shot" if nbytes <= ONE_SHOT or size == 1 else "two_shot"
-    return "dissemination" if collective == "barrier" else "direct"
+    host = host or this_host()
+    share = 32 if size <= host.cores else 8
+    return max(16 * KIB, min(256 * KIB, host.l2 // share // 64 * 64))
+
+
+def slots_bytes(host: Host | None = None) -> int:
+    """Bytes of the ring that each rank stages its messages in: its second-level cache, within reason."""
+    host = host or this_host()
+    return max(512 * KIB, min(4096 * KIB, host.l2))

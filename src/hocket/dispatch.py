@@ -198,7 +198,7 @@ class Dispatch:
                 raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
             facts(chosen)
         else:
-            name = algorithm or choose(call.collective, call.nbytes, self.size, call.order)
+            name = algorithm or choose(call.collective, call.nbytes, self.size).algorithm
             chosen = make_plan(call.collective, name, self.size, call.root)
             if callable(algorithm):
                 facts(chosen)

@@ -16,14 +16,13 @@ from ..arena import Arena
 from ..bind import NotInPlace, lower
 from ..call import Call
 from ..check import Facts, check
+from ..choose import segment_bytes, slots_bytes
 from ..ops import DTYPES, Op
 from ..plan import Plan
+from ..topology import this_host
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-SLOTS = 1 << 20  # bytes of the ring of slots that each rank stages its messages in
-ARENA = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes of each rank's arena: no page until it is used
-SEGMENT = 1 << 15  # bytes of one message
 
 Failure = _core.Failure
 
@@ -36,7 +35,8 @@ class Native:
 
     def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
-        self.core = _core.SharedMemory(rank, fds, sockets, SLOTS, ARENA)
+        self.core = _core.SharedMemory(rank, fds, sockets, slots_bytes(), this_host().memory)
+        self._segment = segment_bytes(self.size)
         self.calls = _core.Calls(self.core)
         self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
         self._described: dict[int, tuple[int, str]] = {}
@@ -86,7 +86,7 @@ class Native:
 
     def arena(self) -> Arena:
         """Memory that the other ranks read where it lies."""
-        return Arena(self.core.arena, ARENA, self.core)
+        return Arena(self.core.arena, this_host().memory, self.core)
 
     def learn(self, peer: int, seconds: float) -> str:
         """The note of `peer` in the next call, when it has entered that."""
@@ -110,7 +110,7 @@ class Native:
     ) -> tuple[_core.Program, int]:
         itemsize = call.dtype.itemsize
         whole = max(call.nbytes, 1)
-        share = lower(plan, self.rank, in_place=in_place, spans=whole <= SEGMENT)
+        share = lower(plan, self.rank, in_place=in_place, spans=whole <= self._segment)
         inp = out = call.chunk_sizes(plan.chunks, self.size)
         if received is not None:
             out = Call(call.collective, call.dtype, sum(received), sizes=received).chunk_sizes(plan.chunks, self.size)
@@ -121,7 +121,7 @@ class Native:
             sends,
             receives,
             unheard,
-            segment=whole if whole <= SEGMENT else SEGMENT,
+            segment=min(whole, self._segment),
             tmp_bytes=tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
@@ -136,7 +136,7 @@ class Native:
 def create_outbox(size: int) -> int:
     """A new memory file that fits one rank of a group of `size`; the caller closes it. Gone with its last user."""
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, SLOTS, ARENA))
+    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, slots_bytes(), this_host().memory))
     return fd
 
 

@@ -1,0 +1,43 @@
+"""What a host is made of, as far as the choice of algorithms and sizes depends on it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+KIB = 1 << 10
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine: its cores and caches. All its ranks must see the same, so nothing here depends on the process.
+
+    `l2` is one core's second-level cache and `memory` the machine's, in bytes.
+    """
+
+    cores: int
+    l2: int
+    memory: int
+
+
+@lru_cache(maxsize=1)
+def this_host() -> Host:
+    """This machine, read from sysfs; 1 MiB of second-level cache where that tells none."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Host(os.cpu_count() or 1, cache_bytes(_CACHES, 2) or 1024 * KIB, memory)
+
+
+def cache_bytes(folder: Path, level: int) -> int:
+    """The size in bytes of the data cache of `level` that `folder` describes as sysfs does; 0 where it does not."""
+    for index in sorted(folder.glob("index*")):
+        try:
+            if int((index / "level").read_text()) != level or (index / "type").read_text().strip() == "Instruction":
+                continue
+            text = (index / "size").read_text().strip()  # "1024K"
+            return int(text.rstrip("KMG")) * {"K": KIB, "M": KIB**2, "G": KIB**3}.get(text[-1], 1)
+        except (OSError, ValueError):
+            continue
+    return 0
