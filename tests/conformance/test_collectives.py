@@ -392,6 +392,20 @@ def test_tensors_come_back_as_tensors(world: Worlds, torch: Any, size: int) -> N
     world(size).run(tensors)
 
 
+def round_and_round(group: Any) -> None:
+    """More kinds of calls than any cache holds, each of them again and again; off the root nothing is known of them."""
+    for turn in range(500):
+        x = np.full((group.size, turn % 101), turn)
+        part = group.scatter(x if group.rank == 0 else None)
+        agree(part, x[:1], turn)
+        agree(group.broadcast(x if group.rank == 0 else None), x, turn)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_many_kinds_of_calls_over_and_over(world: Worlds, size: int) -> None:
+    world(size).run(round_and_round)
+
+
 def orders(group: Any) -> None:
     x = [data(F32, "sum", r, 1000) for r in range(group.size)]
     for order in ("same", "any"):

@@ -196,6 +196,23 @@ def test_one_call_left_out(world: Worlds, size: int) -> None:
         assert "all_gather" in text
 
 
+def after_many_kinds(group: Any) -> str:
+    """The calls that differ were made right once, and a thousand others since."""
+    x = np.ones(2000)
+    for op in ("min", "max"):
+        group.all_reduce(x[:7], op=op)
+    for count in range(1000, 2000):
+        group.all_reduce(x[:count])
+    return str(raised(hocket.MismatchError, group.all_reduce, x[:7], op="max" if group.rank == 1 else "min"))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_both_calls_are_named_however_many_came_between(world: Worlds, size: int) -> None:
+    for text in world(size).run(after_many_kinds, fresh=True):
+        assert "'max'" in text, text
+        assert "'min'" in text, text
+
+
 def asynchronous(group: Any) -> str:
     works = [group.all_reduce(np.ones(100), async_op=True) for _ in range(5)]
     works.append(group.all_reduce(np.ones(100), op="max" if group.rank == 1 else "min", async_op=True))
