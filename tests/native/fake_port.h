@@ -1,0 +1,312 @@
+// A world of ranks in one process whose messages are late, whose buffers are small and whose ranks die on command.
+//
+// Each rank has a thread, but only one runs at a time: at every operation of a port a seeded choice says who goes on.
+// So whatever a seed brings out, it brings out again, and a deadlock is found by counting polls in vain, not by a
+// clock.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel.h"
+
+namespace hocket::testing {
+
+struct Weather {
+  uint64_t seed = 0;
+  size_t depth = 64;         // messages per channel
+  uint64_t staging = ~0ull;  // bytes that a rank may have posted and not yet read by all; one message always fits
+  unsigned delay = 0;        // a message shows itself only after up to this many polls
+  unsigned refusal = 0;      // of 100 operations that could succeed, so many do not
+  unsigned views = 0;        // of 100 buffers, so many can be read by others where they lie
+  bool crowded = true;
+  int dying = -1;           // this rank
+  size_t dies_at = 0;       // stops before its post() or release() of this index
+  size_t patience = 20000;  // polls in vain, of all ranks, that are taken for a deadlock
+};
+
+struct Death {};
+
+// How one rank's part ended.
+struct End {
+  bool died = false;
+  std::optional<Failure> failure;
+  std::string error;      // what it was that flew, if not a Failure
+  size_t operations = 0;  // post() and release()
+  size_t fused = 0;       // posts of what was reserved before a release()
+  size_t viewed = 0;      // posts of views
+  int announced = 0;      // announcements not withdrawn
+};
+
+class FakePort;
+
+class World {
+ public:
+  World(int size, const Weather& weather)
+      : size_(size),
+        weather_(weather),
+        random_(weather.seed),
+        staged_(size),
+        channels_(size * size),
+        vain_(size),
+        seats_(size) {}
+
+  // Runs `part` as every rank, each in its own thread.
+  std::vector<End> play(const std::function<void(int rank, Port&)>& part);
+
+  // The first mismatch or bug that a rank found: the others are told.
+  const std::optional<Failure>& poison() const { return poison_; }
+
+ private:
+  friend class FakePort;
+
+  struct Slot {                         // staged once, read by several
+    std::unique_ptr<std::byte[]> data;  // of exactly this size, for the address sanitizer
+    uint64_t bytes;
+    uint64_t* staged;
+    ~Slot() { *staged -= bytes; }
+  };
+  struct Posted {
+    std::shared_ptr<Slot> slot;  // null for a view
+    const std::byte* data;
+    uint64_t bytes;
+    Label label;
+    unsigned hidden;  // polls until it shows itself
+  };
+  struct Channel {
+    std::deque<Posted> queue;
+    uint64_t posted = 0;
+  };
+
+  Channel& channel(int from, int to) { return channels_[from * size_ + to]; }
+  unsigned below(unsigned n) { return static_cast<unsigned>(random_() % n); }
+  void live(int rank, const std::function<void(int, Port&)>& part, End& end);
+  void hand_over(int rank);
+  int choose();
+
+  const int size_;
+  const Weather weather_;
+  std::mt19937_64 random_;
+  std::vector<uint64_t> staged_;
+  std::vector<Channel> channels_;
+  std::vector<int> running_, dead_;
+  std::optional<Failure> poison_;
+  std::vector<int> vain_;  // polls of each rank since there was anything that could help it
+  size_t all_in_vain_ = 0;
+
+  // Where a rank waits for its turn. Who has it touches all of the above without a lock.
+  struct Seat {
+    std::mutex mutex;
+    std::condition_variable wake;
+    bool called = false;
+    void call();
+    void wait();
+  };
+  std::vector<Seat> seats_;
+};
+
+class FakePort : public Port {
+ public:
+  FakePort(World& world, int rank, End& end) : world_(world), rank_(rank), end_(end) {}
+
+  std::byte* reserve(Peers peers, uint64_t bytes) override {
+    const uint64_t staged = world_.staged_[rank_];
+    if (!room(peers) || (staged != 0 && staged + bytes > world_.weather_.staging)) return in_vain(), nullptr;
+    if (refuses()) return nullptr;
+    reserved_.reset(new std::byte[bytes]);
+    std::fill_n(reserved_.get(), bytes, std::byte{0xa5});
+    released_since_ = false;
+    return reserved_.get();
+  }
+
+  void post(Peers peers, uint64_t bytes, Label label) override {
+    count();
+    end_.fused += released_since_;
+    world_.staged_[rank_] += bytes;
+    std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_]});
+    send(peers, {slot, slot->data.get(), bytes, label, 0});
+  }
+
+  bool reachable(const std::byte*, uint64_t bytes) const override {
+    return bytes != 0 && world_.below(100) < world_.weather_.views;
+  }
+
+  bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
+    if (!room(peers)) return in_vain(), false;
+    if (refuses()) return false;
+    count();
+    ++end_.viewed;
+    send(peers, {nullptr, data, bytes, label, 0});
+    return true;
+  }
+
+  uint64_t posted(int peer) const override { return world_.channel(rank_, peer).posted; }
+
+  bool consumed(int peer, uint64_t count) override {
+    const World::Channel& channel = world_.channel(rank_, peer);
+    if (channel.posted - channel.queue.size() < count) return in_vain(), false;
+    return !refuses();
+  }
+
+  bool peek(int peer, Message& message) override {
+    std::deque<World::Posted>& queue = world_.channel(peer, rank_).queue;
+    if (queue.empty()) return in_vain(), false;
+    World::Posted& oldest = queue.front();
+    if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
+    message = {oldest.label, oldest.bytes, oldest.data};
+    return true;
+  }
+
+  void release(int peer) override {
+    count();
+    world_.channel(peer, rank_).queue.pop_front();
+    world_.vain_[peer] = 0;
+    released_since_ = true;
+    if (world_.below(4) == 0) elsewhere();
+  }
+
+  void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) override {
+    throw Failure{Failure::mismatch, peer,
+                  std::to_string(message.label.call) + "/" + std::to_string(message.bytes) + " bytes, not " +
+                      std::to_string(expected.call) + "/" + std::to_string(bytes)};
+  }
+
+  uint64_t capacity() const override { return world_.weather_.staging; }
+
+  void ring(int) override {}
+  bool crowded() const override { return world_.weather_.crowded; }
+  uint32_t announce() override { return ++end_.announced; }
+  void withdraw() override { --end_.announced; }
+
+  // Nobody sleeps here: polls count, not time.
+  void sleep(uint32_t, std::chrono::microseconds) override {
+    if (end_.announced == 0) throw Failure{Failure::internal, rank_, "sleeps without an announcement"};
+  }
+
+  void check(int peer, Deadline deadline) override {
+    if (world_.poison_) throw *world_.poison_;
+    if (!world_.dead_.empty()) throw Failure{Failure::peer_lost, world_.dead_.front(), ""};
+    if (Clock::now() > deadline) throw Failure{Failure::timeout, peer, ""};
+  }
+
+ private:
+  bool room(Peers peers) const {
+    const auto has_room = [&](int peer) { return world_.channel(rank_, peer).queue.size() < world_.weather_.depth; };
+    return std::ranges::all_of(peers, has_room);
+  }
+
+  bool refuses() {
+    if (world_.below(100) >= world_.weather_.refusal) return false;
+    elsewhere();
+    return true;
+  }
+
+  void send(Peers peers, World::Posted message) {
+    for (int peer : peers) {
+      message.hidden = world_.below(world_.weather_.delay + 1);
+      world_.channel(rank_, peer).queue.push_back(message);
+      ++world_.channel(rank_, peer).posted;
+      world_.vain_[peer] = 0;
+    }
+    if (world_.below(4) == 0) elsewhere();
+  }
+
+  // Nothing could be done, and nothing but another rank can change that.
+  void in_vain() {
+    ++world_.vain_[rank_];
+    if (++world_.all_in_vain_ > world_.weather_.patience) throw Failure{Failure::internal, -1, "deadlock"};
+    world_.hand_over(rank_);
+  }
+
+  void elsewhere() {
+    world_.vain_[rank_] = 0;
+    world_.all_in_vain_ = 0;
+    world_.hand_over(rank_);
+  }
+
+  void count() {
+    if (rank_ == world_.weather_.dying && end_.operations == world_.weather_.dies_at) throw Death{};
+    ++end_.operations;
+    world_.vain_[rank_] = 0;
+    world_.all_in_vain_ = 0;
+  }
+
+  World& world_;
+  const int rank_;
+  End& end_;
+  std::unique_ptr<std::byte[]> reserved_;
+  bool released_since_ = false;
+};
+
+inline std::vector<End> World::play(const std::function<void(int, Port&)>& part) {
+  std::vector<End> ends(size_);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size_; ++rank) running_.push_back(rank);
+  for (int rank = 0; rank < size_; ++rank) threads.emplace_back([&, rank] { live(rank, part, ends[rank]); });
+  seats_[choose()].call();
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+inline void World::live(int rank, const std::function<void(int, Port&)>& part, End& end) {
+  seats_[rank].wait();
+  try {
+    FakePort port(*this, rank, end);
+    part(rank, port);
+  } catch (const Death&) {
+    end.died = true;
+    dead_.push_back(rank);
+  } catch (const Failure& failure) {
+    end.failure = failure;
+    if (!poison_ && (failure.kind == Failure::mismatch || failure.kind == Failure::internal)) {
+      poison_ = failure;
+      poison_->relayed = true;
+    }
+  } catch (const std::exception& error) {
+    end.error = error.what();
+    dead_.push_back(rank);
+  }
+  all_in_vain_ = 0;
+  std::erase(running_, rank);
+  if (!running_.empty()) seats_[choose()].call();
+}
+
+// Any rank that may be able to do something; when there is none, any: they have to look around.
+inline int World::choose() {
+  std::vector<int> able;
+  for (int rank : running_) {
+    if (vain_[rank] < 2) able.push_back(rank);  // neither a send nor a receive
+  }
+  const std::vector<int>& from = able.empty() ? running_ : able;
+  return from[below(static_cast<unsigned>(from.size()))];
+}
+
+inline void World::hand_over(int rank) {
+  const int next = choose();
+  if (next == rank) return;
+  seats_[next].call();
+  seats_[rank].wait();
+}
+
+inline void World::Seat::call() {
+  std::lock_guard lock(mutex);
+  called = true;
+  wake.notify_one();
+}
+
+inline void World::Seat::wait() {
+  std::unique_lock lock(mutex);
+  wake.wait(lock, [&] { return called; });
+  called = false;
+}
+
+}  // namespace hocket::testing

@@ -1,0 +1,130 @@
+// The engine in a fake world: programs under every weather, against the meaning of their plans.
+#include "engine_cases.h"
+
+namespace {
+
+using namespace hocket;
+using namespace hocket::testing;
+
+// Every program at every size, segmentation, depth and place, each with some weathers of its own.
+void test_plans() {
+  uint64_t seed = kSeed;
+  for (const auto make : kPlans) {
+    for (int n = 1; n <= 5; ++n) {
+      for (const uint64_t segments : {1, 3, 17}) {
+        for (const size_t depth : {1, 2, 64}) {
+          for (int variant = 0; variant < 8; ++variant) {
+            ++seed;
+            Case c{make(n), draw_sizes(make(n).chunks, seed), variant % 2 == 1, segments};
+            c.weather = draw_weather(seed, depth, segment_of(c.sizes, segments));
+            c.custom = variant / 2 == 1;
+            c.divisor = variant / 2 == 2 ? n : 1;
+            c.calls = 1 + mix(seed, 17) % 2;
+            test(c);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The interpreter shares the plans with the engine; that these are what they are called, a plain loop says.
+void test_meaning() {
+  for (const auto make : kPlans) {
+    for (int n = 1; n <= 5; ++n) {
+      const Case c{.plan = make(n), .sizes = draw_sizes(make(n).chunks, n), .weather = {.seed = kSeed}};
+      const std::vector<Memory> before = draw(c), after = expected(c);
+      for (int rank = 0; rank < n; ++rank) {
+        for (uint64_t i = 0; i < total(c.sizes); ++i) {
+          uint64_t sum = 0;
+          for (int from = 0; from < n; ++from) sum += before[from].inp[i];
+          const bool broadcast = c.plan.name == "chain" || c.plan.name == "tree";
+          check(after[rank].out[i] == (broadcast ? before[0].inp[i] : sum), c, "wrong plan, at ", i);
+        }
+      }
+    }
+  }
+}
+
+// A send waits for room while a fold waits for all of its sources: in general the buffers must hold one front.
+void test_anything() {
+  for (uint64_t seed = kSeed; seed < kSeed + 2000; ++seed) {
+    const uint64_t segments = std::array<uint64_t, 3>{1, 3, 17}[mix(seed, 11) % 3];
+    Case c{anything(1 + mix(seed, 12) % 5, seed, segments == 1), {}, false, segments};
+    c.sizes = draw_sizes(c.plan.chunks, seed);
+    const uint64_t segment = segment_of(c.sizes, segments);
+    const Messages most = most_messages(c.plan);
+    c.weather = draw_weather(seed, std::array<size_t, 3>{1, 2, 64}[mix(seed, 13) % 3], segment);
+    c.weather.depth = std::max(c.weather.depth, most.to_one);
+    c.weather.staging = std::max(c.weather.staging, most.to_all * segment);
+    c.custom = mix(seed, 14) % 2;
+    c.calls = 1 + mix(seed, 15) % 2;
+    test(c);
+  }
+}
+
+// Of nothing, nothing is sent.
+void test_empty() {
+  for (const auto make : kPlans) {
+    const Case c{.plan = make(4), .sizes = Sizes(make(4).chunks), .weather = {.seed = kSeed}};
+    for (const End& end : test(c)) check(end.operations == 0, c, end.operations, " operations");
+  }
+}
+
+// Nobody may leave before everybody came, though not a byte is sent.
+void test_barrier() {
+  for (uint64_t seed = kSeed; seed < kSeed + 200; ++seed) {
+    const int n = 1 + mix(seed, 18) % 5;
+    const Case c{.plan = barrier(n), .sizes = {0}, .weather = draw_weather(seed, 1 + mix(seed, 19) % 2, 8)};
+    std::vector<Program> programs = lower(c.plan, c.sizes, false);
+    std::vector<int> entered(n);
+    const std::vector<End> ends = World(n, c.weather).play([&](int rank, Port& port) {
+      programs[rank].signals = true;
+      for (int call = 1; call <= 3; ++call) {
+        entered[rank] = call;
+        run(programs[rank], port, call, nullptr, nullptr, watchdog());
+        for (int other : entered) check(other >= call, c, "rank ", rank, " left too early");
+      }
+    });
+    for (const End& end : ends) check(!end.failure, c, "failed");
+  }
+}
+
+// With room for everything and no segments, each rank of a ring passes on what it receives as it receives it.
+void test_fusion() {
+  for (int n = 2; n <= 5; ++n) {
+    for (const bool custom : {false, true}) {
+      Case c{.plan = ring(n), .sizes = Sizes(n, 7), .weather = {.seed = kSeed + n}, .custom = custom};
+      for (const End& end : test(c)) check(end.fused == size_t(2 * n - 3), c, end.fused, " fused");
+      c.segments = 3;
+      for (const End& end : test(c)) check(end.fused > 0, c, "nothing fused");
+    }
+  }
+}
+
+// What others can read where it lies is not staged, but for what is overwritten in the very step that sends it.
+void test_views() {
+  for (int n = 2; n <= 5; ++n) {
+    for (const bool in_place : {false, true}) {
+      Case c{.plan = ring(n), .sizes = Sizes(n, 7), .in_place = in_place, .weather = {.seed = kSeed + n, .views = 100}};
+      for (const End& end : test(c)) check(end.viewed == size_t(2 * n - 2), c, end.viewed, " viewed");
+      c.plan = one_shot(n);
+      c.sizes = {7};
+      for (const End& end : test(c)) check(end.viewed == !in_place, c, end.viewed, " viewed");
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::printf("seeds from %llu\n", static_cast<unsigned long long>(kSeed));
+  test_meaning();
+  test_plans();
+  test_anything();
+  test_empty();
+  test_barrier();
+  test_fusion();
+  test_views();
+  return report();
+}
