@@ -56,6 +56,11 @@ class Ranks:
         """Make a new group for the next command."""
         self._job = None
 
+    def restart(self) -> None:
+        """Take new processes for the next command."""
+        self.world.close()
+        self.forget()
+
 
 class Part(NamedTuple):
     """The first `size` ranks, in one group."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -36,20 +38,19 @@ class TorchStore:
         with _translated():
             try:
                 self._store.wait([key], timedelta(seconds=max(timeout, 0.001)))
-            except dist.DistStoreError:
-                raise Absent(f'nobody wrote "{key}" within {timeout:g} s') from None
+            except dist.DistNetworkError:
+                raise
+            except RuntimeError:  # each kind of store has its own for a wait in vain
+                if not self._store.check([key]):
+                    raise Absent(f'nobody wrote "{key}" within {timeout:g} s') from None
             value: bytes = self._store.get(key)
             return value
 
 
-class _translated:
+@contextmanager
+def _translated() -> Iterator[None]:
     """Torch's errors of the network, as hocket's."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, dist.DistError) and not isinstance(error, dist.DistStoreError):
-            raise RendezvousError(
-                f"torch's store, and with it the process that holds it, went away: {error}"
-            ) from error
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        raise RendezvousError(f"torch's store went away, and with it the process that held it: {error}") from error
