@@ -43,7 +43,7 @@ CustomFold custom_fold(nb::object function) {
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize, uint64_t divisor,
-                  bool signals, int dtype, int op, nb::object custom) {
+                  bool signals, int dtype, int op, nb::object custom, std::string text) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -54,6 +54,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .unheard = std::move(unheard),
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
                      .custom = custom_fold(std::move(custom)),
+                     .text = std::move(text),
                      .scratch = {},
                      .views = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged] : sends) {
@@ -97,7 +98,7 @@ NB_MODULE(_core, m) {
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "segment"_a, "tmp_bytes"_a, "itemsize"_a,
-           "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none());
+           "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
 
   nb::class_<SharedMemory>(m, "SharedMemory")
       .def(
@@ -108,11 +109,12 @@ NB_MODULE(_core, m) {
           "rank"_a, "fds"_a, "sockets"_a, "slots"_a, "arena"_a)
       .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const SharedMemory& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
-      .def("describe", &SharedMemory::describe, "fingerprint"_a, "text"_a)
       .def(
           "learn",
-          [](SharedMemory& self, int peer, double seconds) { return self.learn(peer, in(seconds)); }, "peer"_a,
-          "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+          [](SharedMemory& self, int peer, const std::string& expected, double seconds) {
+            return self.learn(peer, expected, in(seconds));
+          },
+          "peer"_a, "expected"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("number", &SharedMemory::number)
       .def("title", [](const SharedMemory& self) { return self.title(); })
       .def(

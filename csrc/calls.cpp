@@ -53,6 +53,7 @@ Calls::Entry& Calls::place(const Key& key) {
 }
 
 void Calls::run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline) {
+  memory_.describe(fingerprint, program.text);
   const uint64_t number = memory_.enter(fingerprint);
   hocket::run(program, memory_, fingerprint ^ (number * 0x9e3779b97f4a7c15u), inp, out, deadline);
   memory_.meet(program.unheard, deadline);
@@ -84,7 +85,8 @@ nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle ou
   {
     const nb::gil_scoped_release unlocked;
     const Deadline deadline = in(seconds);
-    if (learns < 0 || memory_.next(learns, deadline) == fingerprint) {
+    memory_.describe(fingerprint, program.text);
+    if (learns < 0 || memory_.next(learns, fingerprint, deadline) == fingerprint) {
       run(program, fingerprint, from, to, deadline);
       return result;
     }

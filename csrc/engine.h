@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "channel.h"
@@ -77,6 +78,7 @@ struct Program {
   std::vector<int32_t> unheard;  // peers that send this rank nothing
   Fold fold;           // null where nothing is reduced or `custom` is set
   CustomFold custom;
+  std::string text;    // what an error calls it
   // What lasts from run to run only to save its allocation.
   std::vector<std::byte> scratch;  // tmp
   std::vector<View> views;         // one per send

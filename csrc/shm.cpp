@@ -34,6 +34,8 @@ void put(char* to, uint64_t room, const std::string& text) {
 
 std::string get(const char* from, uint64_t room) { return std::string(from, strnlen(from, room)); }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -76,6 +78,7 @@ struct Outbox {
   int32_t culprit;
   char reason[reason_bytes];
   Entry board[board_size];
+  Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
   Text texts[text_count];
 
   Count* counts() { return reinterpret_cast<Count*>(this + 1); }
@@ -321,6 +324,7 @@ void SharedMemory::gone(int peer, const char* how) {
 
 void SharedMemory::describe(uint64_t fingerprint, const std::string& text) {
   Outbox::Text& t = boxes_[rank_]->texts[fingerprint % text_count];
+  if (t.fingerprint.load(std::memory_order_relaxed) == fingerprint) return;
   t.fingerprint.store(0, std::memory_order_release);
   put(t.text, sizeof t.text, text);
   t.fingerprint.store(fingerprint, std::memory_order_release);
@@ -345,16 +349,27 @@ void SharedMemory::meet(Peers peers, Deadline deadline) {
   }
 }
 
-uint64_t SharedMemory::next(int peer, Deadline deadline) {
+uint64_t SharedMemory::next(int peer, uint64_t expected, Deadline deadline) {
   const uint64_t call = number() + 1;
-  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+  Outbox::Entry& own = boxes_[rank_]->waits;
+  own.fingerprint.store(expected, std::memory_order_relaxed);
+  own.call.store(call, std::memory_order_release);
+  const Outbox::Entry &theirs = boxes_[peer]->board[call % board_size], &wait_of_theirs = boxes_[peer]->waits;
   Wait wait(*this, deadline);
-  while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
-  return e.fingerprint.load(std::memory_order_relaxed);
+  while (theirs.call.load(std::memory_order_acquire) < call) {
+    if (wait_of_theirs.call.load(std::memory_order_acquire) == call) {
+      const uint64_t other = wait_of_theirs.fingerprint.load(std::memory_order_relaxed);
+      differ(peer, first_line(text_of(rank_, expected)), first_line(text_of(peer, other)));
+    }
+    wait.idle(peer);
+  }
+  return theirs.fingerprint.load(std::memory_order_relaxed);
 }
 
-std::string SharedMemory::learn(int peer, Deadline deadline) {
-  next(peer, deadline);
+std::string SharedMemory::learn(int peer, const std::string& expected, Deadline deadline) {
+  const uint64_t fingerprint = std::hash<std::string>()(expected);
+  describe(fingerprint, expected);
+  next(peer, fingerprint, deadline);
   return text(peer, number() + 1);
 }
 
@@ -365,24 +380,30 @@ void SharedMemory::compare(int peer) {
   const Outbox::Entry& ours = boxes_[rank_]->board[call % board_size];
   if (call == 0 || theirs.call.load(std::memory_order_acquire) != call) return;
   if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
-  const int first = std::min(rank_, peer), second = std::max(rank_, peer);
-  throw Failure{Failure::mismatch, peer,
-                "rank " + std::to_string(first) + " called " + title(first, call) + ", but rank " +
-                    std::to_string(second) + " called " + title(second, call)};
+  differ(peer, title(rank_, call), title(peer, call));
+}
+
+// Both calls, the lower rank's first, so that all ranks say the same.
+void SharedMemory::differ(int peer, const std::string& ours, const std::string& theirs) {
+  const auto called = [](int rank, const std::string& what) { return "rank " + std::to_string(rank) + " called " + what; };
+  const std::string we = called(rank_, ours), they = called(peer, theirs);
+  throw Failure{Failure::mismatch, peer, rank_ < peer ? we + ", but " + they : they + ", but " + we};
 }
 
 std::string SharedMemory::text(int peer, uint64_t call) const {
   const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
   if (e.call.load(std::memory_order_acquire) != call) return "(another call)";
-  const uint64_t fingerprint = e.fingerprint.load(std::memory_order_relaxed);
+  return text_of(peer, e.fingerprint.load(std::memory_order_relaxed));
+}
+
+std::string SharedMemory::text_of(int peer, uint64_t fingerprint) const {
   const Outbox::Text& t = boxes_[peer]->texts[fingerprint % text_count];
   if (t.fingerprint.load(std::memory_order_acquire) != fingerprint) return "(a call it no longer describes)";
   return get(t.text, sizeof t.text);
 }
 
 std::string SharedMemory::title(int peer, uint64_t call) const {
-  const std::string whole = text(peer, call);
-  return whole.substr(0, whole.find('\n'));
+  return first_line(text(peer, call));
 }
 
 void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {

@@ -65,10 +65,11 @@ class SharedMemory : public Port {
   std::string title() const { return title(rank_, number()); }
   // Waits until each of `peers` has entered this call, and throws Failure::mismatch if one means something else by it.
   void meet(Peers peers, Deadline deadline);
-  // Waits until `peer` has entered the next call, and returns its fingerprint.
-  uint64_t next(int peer, Deadline deadline);
+  // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank takes
+  // that call for: if `peer` waits likewise, for this rank or another, they differ in who is to tell.
+  uint64_t next(int peer, uint64_t expected, Deadline deadline);
   // The same, and returns its text: so a rank learns what only the root was told.
-  std::string learn(int peer, Deadline deadline);
+  std::string learn(int peer, const std::string& expected, Deadline deadline);
 
   // Tells all ranks why this group is over. The first reason stays.
   void poison(const Failure& failure);
@@ -99,10 +100,12 @@ class SharedMemory : public Port {
   bool room(Peers peers, uint64_t end);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
   void compare(int peer);
+  [[noreturn]] void differ(int peer, const std::string& ours, const std::string& theirs);
   void check_peers(int waited_for);
   void check_sockets();
   void gone(int peer, const char* how);
   std::string text(int peer, uint64_t call) const;
+  std::string text_of(int peer, uint64_t fingerprint) const;
   std::string title(int peer, uint64_t call) const;  // its first line
 
   const int rank_, size_;

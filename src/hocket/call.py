@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ class Call:
     algorithm: str = "auto"
     order: str = "same"
     within: str = ""  # the call that this one serves, where it is not the user's own
+    note: str = ""  # what the root tells ranks that do not know what they will get: `tell` and `told`
 
     @cached_property
     def text(self) -> str:
@@ -43,6 +45,8 @@ class Call:
         words = []
         if self._own_sizes:
             words.append(f"{self.dtype.name}, sizes=...")
+        elif self.note:
+            words.append(f"{self.dtype.name}{told(self.note).shape}")
         elif self.collective != "barrier":
             words.append(f"{self.dtype.name}[{self.count}]")
         words += [f"op={self.op!r}"] if spec.reduces else []
@@ -59,7 +63,7 @@ class Call:
     def fingerprint(self, plan: Plan) -> int:
         """64 bits that differ where two ranks' calls or plans do."""
         sizes = None if self._own_sizes else self.sizes
-        text = f"{self.text} {sizes} {plan.fingerprint}"
+        text = f"{self.text} {sizes} {self.note} {plan.fingerprint}"
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
     @property
@@ -80,6 +84,25 @@ class Call:
         if blocks is None and find(self.collective).blocks:
             blocks = (self.count // size,) * size
         return np.diff(bounds(self.count, chunks, blocks))
+
+
+class Told(NamedTuple):
+    """What a note says of the root's input: `rows` are those of each rank where they are uneven."""
+
+    collective: str
+    dtype: str
+    shape: list[int]
+    rows: list[int] | None
+
+
+def tell(collective: str, dtype: Dtype, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
+    """The note of a root that gives an array of `dtype` and `shape`."""
+    return json.dumps(Told(collective, dtype.name, list(shape), None if rows is None else list(rows)))
+
+
+def told(note: str) -> Told:
+    """What a note says."""
+    return Told(*json.loads(note))
 
 
 def _short(sizes: tuple[int, ...] | None) -> str:

@@ -78,19 +78,18 @@ class Caller:
         out: Array,
         seconds: float,
         received: tuple[int, ...] | None = None,
-        note: str = "",
     ) -> tuple[Any, int]:
         """One collective call, inside a job. Raises what went wrong, and tells it to all other ranks. Returns what can
         be remembered of it."""
         try:
-            return self.native.run(call, plan, op, inp, out, seconds, received, note)
+            return self.native.run(call, plan, op, inp, out, seconds, received)
         except BaseException as error:
             self.fail(error, call.text, seconds)
 
     def learn(self, peer: int, text: str, seconds: float) -> str:
         """The note that `peer` leaves in the next call, inside a job."""
         try:
-            return self.native.learn(peer, seconds)
+            return self.native.learn(peer, text, seconds)
         except BaseException as error:
             self.fail(error, text, seconds)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -11,7 +10,7 @@ import numpy as np
 
 from .algorithms import plan as make_plan
 from .buffers import Buffers
-from .call import Call
+from .call import Call, tell, told
 from .caller import Caller
 from .choose import choose
 from .ops import DTYPES, Op
@@ -108,9 +107,8 @@ class Dispatch:
         given: Array | None,
         shape: tuple[int, ...] | None,
         op: Op | None = None,
-        note: str = "",
     ) -> Any:
-        job = self.run(call, how, x, given, shape, op, note)
+        job = self.run(call, how, x, given, shape, op)
         return self.caller.do(call.text, job, self.seconds(how.timeout), how.async_op)
 
     def run(
@@ -121,7 +119,6 @@ class Dispatch:
         given: Array | None,
         shape: tuple[int, ...] | None,
         op: Op | None = None,
-        note: str = "",
         received: tuple[int, ...] | None = None,
         learns: int = -1,
     ) -> Callable[[float], Any]:
@@ -134,7 +131,7 @@ class Dispatch:
         buffers = self._buffers(call, plan, how, x, given, shape, apart=received is not None)
 
         def job(seconds: float) -> Any:
-            bound = self.caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received, note)
+            bound = self.caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received)
             result = buffers.deliver()
             if how.memo is not None and how.algorithm is None and how.order == "same" and buffers.direct:
                 self.caller.calls.remember(*how.memo, result, *bound, learns)
@@ -185,10 +182,11 @@ class Dispatch:
         blocks: tuple[int, ...] | None = None,
         root: int = 0,
         op: str = "",
+        note: str = "",
     ) -> Call:
         if how.order not in ("same", "any"):
             raise ValueError(f'order is "same" or "any", not {how.order!r}')
-        return Call(name, dtype, count, op, root, blocks, _label(how.algorithm), how.order)
+        return Call(name, dtype, count, op, root, blocks, _label(how.algorithm), how.order, note=note)
 
     def plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
         """The plan for `call`, which keeps its promise and fits the operator."""
@@ -229,12 +227,15 @@ class Dispatch:
 
         def job(seconds: float) -> Any:
             note = self.caller.learn(root, f"{name}(root={root})", seconds)
-            told = json.loads(note) if note else {}
-            if told.get("collective") != name:  # the root is in another call: enter this one, and the board will tell
-                told = {"dtype": "uint8", "shape": (self.size,)}
-            shape, dtype = tuple(told["shape"]), next(d for d in DTYPES if d.name == told["dtype"])
-            parts = split(shape, self.size, sizes or told.get("rows")) if name == "scatter" else None
-            call = self.call(name, dtype, math.prod(shape), how, parts and parts.blocks, root)
+            root_gives = told(note) if note else None
+            if root_gives is None or root_gives.collective != name:
+                # The root is in another call: enter one that is not its, and let the call board tell.
+                note = tell(name, np.dtype(np.uint8), (self.size,))
+                root_gives = told(note)
+            shape = tuple(root_gives.shape)
+            dtype = next(dtype for dtype in DTYPES if dtype.name == root_gives.dtype)
+            parts = split(shape, self.size, sizes or root_gives.rows) if name == "scatter" else None
+            call = self.call(name, dtype, math.prod(shape), how, parts and parts.blocks, root, note=note)
             return self.run(call, how, how.out, None, parts.shape(self.rank) if parts else shape, learns=root)(seconds)
 
         return self.caller.do(f"{name}(root={root})", job, self.seconds(how.timeout), how.async_op)
@@ -246,9 +247,8 @@ def _label(algorithm: Algorithm) -> str:
         return "auto"
     if isinstance(algorithm, str):
         return algorithm
-    return algorithm.algorithm if isinstance(algorithm, Plan) else algorithm.__name__
-
-
-def note_of(call: Call, shape: tuple[int, ...], rows: tuple[int, ...] | None = None) -> str:
-    """What the root's call board tells the ranks that do not know what they will get."""
-    return json.dumps({"collective": call.collective, "dtype": call.dtype.name, "shape": shape, "rows": rows})
+    if isinstance(algorithm, Plan):
+        return algorithm.algorithm
+    if not callable(algorithm):
+        raise TypeError(f"algorithm is a name, a Plan or a function of the number of ranks, not {algorithm!r}")
+    return algorithm.__name__

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import aftermath
 from .arrays import adopt
-from .call import Call
+from .call import Call, tell
 from .caller import Caller
 from .config import HOCKET_RUN, Config
 from .dispatch import (
@@ -33,7 +33,6 @@ from .dispatch import (
     How,
     Memo,
     Persistent,
-    note_of,
 )
 from .messages import ANY, Messages
 from .ops import resolve
@@ -202,9 +201,9 @@ class Group:
         if pattern is None:
             return self._go.learn("broadcast", root, None, how)
         array = adopt(pattern)
-        call = self._go.call("broadcast", array.dtype, array.size, how, None, root)
-        given = array if self.rank == root else None
-        return self._go.do(call, how, pattern, given, array.shape, note=note_of(call, array.shape))
+        note = tell("broadcast", array.dtype, array.shape)
+        call = self._go.call("broadcast", array.dtype, array.size, how, None, root, note=note)
+        return self._go.do(call, how, pattern, array if self.rank == root else None, array.shape)
 
     def scatter(
         self,
@@ -234,9 +233,9 @@ class Group:
             raise TypeError("the root must give the array that is scattered")
         array = adopt(x)
         parts = split(array.shape, self.size, sizes)
-        call = self._go.call("scatter", array.dtype, array.size, how, parts.blocks, root)
-        note = note_of(call, array.shape, None if sizes is None else parts.rows)
-        return self._go.do(call, how, x, array, parts.shape(root), note=note)
+        note = tell("scatter", array.dtype, array.shape, None if sizes is None else parts.rows)
+        call = self._go.call("scatter", array.dtype, array.size, how, parts.blocks, root, note=note)
+        return self._go.do(call, how, x, array, parts.shape(root))
 
     def all_gather(
         self,

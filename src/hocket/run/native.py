@@ -39,7 +39,6 @@ class Native:
         self._segment = segment_bytes(self.size)
         self.calls = _core.Calls(self.core)
         self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
-        self._described: dict[int, tuple[int, str]] = {}
         self._in_place: dict[Plan, bool] = {}
 
     def run(
@@ -51,15 +50,13 @@ class Native:
         out: Array,
         seconds: float,
         received: tuple[int, ...] | None = None,
-        note: str = "",
     ) -> tuple[_core.Program, int]:
         """Execute this rank's share of `plan`. Both arrays are C-contiguous; they share memory wherever both have a
         slot of one index, or nowhere. Returns what was executed, and its fingerprint.
 
-        `received` are the elements that come from each rank in an all_to_all of uneven sizes. `note` can be learnt by
-        the others while the call lasts.
+        `received` are the elements that come from each rank in an all_to_all of uneven sizes.
         """
-        program, fingerprint = bound = self.bound(call, plan, op, inp, out, received, note)
+        program, fingerprint = bound = self.bound(call, plan, op, inp, out, received)
         self.calls.run(program, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
         return bound
 
@@ -71,39 +68,29 @@ class Native:
         inp: Array,
         out: Array,
         received: tuple[int, ...] | None = None,
-        note: str = "",
     ) -> tuple[_core.Program, int]:
-        """The program of a call, and its fingerprint; described, so that other ranks can print it."""
+        """The program of a call, and its fingerprint."""
         in_place = np.may_share_memory(inp, out)
         key = (call, plan, received, in_place, op)
         if key not in self._programs:
             while len(self._programs) >= 256:
                 self._programs.popitem(last=False)
             self._programs[key] = self._bind(call, plan, op, in_place, received)
-        program, fingerprint = self._programs[key]
-        self._describe(fingerprint, f"{call.text}\n{note}")
-        return program, fingerprint
+        return self._programs[key]
 
     def arena(self) -> Arena:
         """Memory that the other ranks read where it lies."""
         return Arena(self.core.arena, this_host().memory, self.core)
 
-    def learn(self, peer: int, seconds: float) -> str:
-        """The note of `peer` in the next call, when it has entered that."""
-        return self.core.learn(peer, seconds).partition("\n")[2]
+    def learn(self, peer: int, expected: str, seconds: float) -> str:
+        """The note of `peer` in the next call, which this rank takes for `expected`, when the peer has entered that."""
+        return self.core.learn(peer, expected, seconds).partition("\n")[2]
 
     def can_run_in_place(self, plan: Plan) -> bool:
         """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""
         if plan not in self._in_place:
             self._in_place[plan] = facts(plan).in_place and _lowers_in_place(plan, self.rank)
         return self._in_place[plan]
-
-    def _describe(self, fingerprint: int, text: str) -> None:
-        """Leave the call's text where an error of another rank, or a rank that has to learn it, reads it."""
-        place = fingerprint % 64
-        if self._described.get(place) != (fingerprint, text):
-            self.core.describe(fingerprint, text)
-            self._described[place] = (fingerprint, text)
 
     def _bind(
         self, call: Call, plan: Plan, op: Op | None, in_place: bool, received: tuple[int, ...] | None
@@ -129,6 +116,7 @@ class Native:
             dtype=DTYPES[call.dtype],
             op=op.code if op else -1,
             custom=_custom(op, call.dtype),
+            text=f"{call.text}\n{call.note}",
         )
         return program, call.fingerprint(plan)
 
