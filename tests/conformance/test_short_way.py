@@ -1,0 +1,212 @@
+"""A call that looks like an earlier one takes the short way. It must be the same call, and nothing else, each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from worlds import Worlds
+
+Array = np.ndarray
+
+
+def fill(rank: int, turn: int, shape: tuple[int, ...], dtype: str = "i8") -> Array:
+    return np.asarray(np.arange(np.prod(shape, dtype=int)) * 3 + 100 * rank + 7 * turn, dtype).reshape(shape)
+
+
+def total(size: int, turn: int, shape: tuple[int, ...], dtype: str = "i8") -> Array:
+    return np.sum([fill(rank, turn, shape, dtype) for rank in range(size)], axis=0, dtype=dtype)
+
+
+def looks(group: Any) -> None:
+    """One after the other, calls that differ in one thing; three times, so that all have been remembered."""
+    shapes = [(), (0,), (1,), (7,), (3, 5), (5, 3), (2, 3, 4), (2, 2, 2, 2), (2, 2, 2, 2, 2), (70001,)]
+    for turn in range(3):
+        for shape in shapes:
+            for dtype in ("i8", "i4", "f4", "f8"):
+                x = fill(group.rank, turn, shape, dtype)
+                want = total(group.size, turn, shape, dtype)
+                before = x.copy()
+                y = group.all_reduce(x)
+                assert y.dtype == want.dtype
+                assert y.shape == want.shape
+                assert (y == want).all()
+                assert (x == before).all()
+                highest = group.all_reduce(x, "max")
+                assert (highest == fill(group.size - 1, turn, shape, dtype)).all()
+                out = np.empty_like(x)
+                assert group.all_reduce(x, out=out) is out
+                assert (out == want).all()
+                assert (x == before).all()
+                assert group.all_reduce(x, out=x) is x
+                assert (x == want).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_every_look_is_told_from_every_other(world: Worlds, size: int) -> None:
+    world(size).run(looks)
+
+
+def overlaps(group: Any) -> None:
+    """The same shapes, but input and output apart, one, and overlapping by every distance."""
+    for turn in range(3):
+        for shift in (0, 1, 2, 5, 9, 10):
+            for backwards in (False, True):
+                memory = np.zeros(20, "i8")
+                a, b = memory[:10], memory[shift : shift + 10]
+                x, out = (b, a) if backwards else (a, b)
+                x[:] = fill(group.rank, turn + shift, (10,))
+                group.all_reduce(x, out=out)
+                assert (out == total(group.size, turn + shift, (10,))).all(), (shift, backwards)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_memory_that_overlaps_is_not_taken_for_memory_that_does_not(world: Worlds, size: int) -> None:
+    world(size).run(overlaps)
+
+
+def not_plain(group: Any) -> None:
+    """Arrays without a look between such that have one."""
+    for turn in range(3):
+        wide = np.zeros((6, 8), "f8")
+        for x in (wide[:, ::2], wide[:, :4], wide.T[:4].T, np.asfortranarray(wide[:, :4]), wide[:, 4:].copy()):
+            x[...] = fill(group.rank, turn, (6, 4), "f8")
+            assert (group.all_reduce(x) == total(group.size, turn, (6, 4), "f8")).all()
+            target = np.zeros((6, 8), "f8")[:, ::2]
+            group.all_reduce(x, out=target)
+            assert (target == total(group.size, turn, (6, 4), "f8")).all()
+        fixed = fill(group.rank, turn, (4,))
+        fixed.flags.writeable = False
+        assert (group.all_reduce(fixed) == total(group.size, turn, (4,))).all()
+        with pytest.raises(ValueError, match="read-only"):
+            group.all_reduce(fill(group.rank, turn, (4,)), out=fixed)
+
+
+def test_strided_and_read_only_arrays_in_between(world: Worlds) -> None:
+    world(2).run(not_plain)
+
+
+def changing_roots(group: Any) -> None:
+    """Ranks that learn from the root what they get: it may give something else under the same look."""
+    for turn in range(4):
+        for root in range(group.size):
+            for rows, dtype in ((1, "i4"), (2, "i8"), (3, "f4"), (2, "i8")):
+                x = fill(root, turn, (rows * group.size, 2), dtype)
+                part = group.scatter(x if group.rank == root else None, root=root)
+                assert part.dtype == x.dtype
+                assert (part == x[rows * group.rank :][:rows]).all()
+                whole = group.broadcast(x if group.rank == root else None, root=root)
+                assert whole.dtype == x.dtype
+                assert (whole == x).all()
+                joined = group.gather(part, root=root)
+                assert (joined is None) == (group.rank != root)
+                assert joined is None or (joined == x).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_root_that_changes_its_mind(world: Worlds, size: int) -> None:
+    world(size).run(changing_roots)
+
+
+def others(group: Any) -> None:
+    size = group.size
+    for turn in range(3):
+        x = fill(group.rank, turn, (2 * size, 3))
+        everyone = [fill(rank, turn, (2 * size, 3)) for rank in range(size)]
+        mine = slice(2 * group.rank, 2 * group.rank + 2)
+        assert (group.reduce_scatter(x) == sum(everyone)[mine]).all()
+        assert (group.all_gather(x) == np.concatenate(everyone)).all()
+        assert (group.all_to_all(x) == np.concatenate([y[mine] for y in everyone])).all()
+        assert group.reduce(x, root=size - 1) is None or (group.reduce(x, root=size - 1) == sum(everyone)).all()
+        if group.rank != size - 1:
+            group.reduce(x, root=size - 1)
+        group.barrier()
+        mixed = group.all_reduce(x, np.hypot) if turn == 9 else group.all_reduce(x, np.fmax)
+        assert (mixed == everyone[-1]).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_every_collective_takes_it(world: Worlds, size: int) -> None:
+    world(size).run(others)
+
+
+def between_queued(group: Any) -> list[int]:
+    """Blocking calls wait for their turn behind queued ones, also where they would take the short way."""
+    x = np.ones(4, "i8")
+    group.all_reduce(x)
+    seen = []
+    for turn in range(20):
+        works = [group.all_reduce(x * (turn + i), async_op=True) for i in range(3)]
+        seen.append(int(group.all_reduce(x)[0]))
+        seen += [int(work.wait()[0]) for work in works]
+    return seen
+
+
+def test_the_order_of_calls_is_kept_between_queued_and_short_ones(world: Worlds) -> None:
+    want = [2 * n for turn in range(20) for n in (1, turn, turn + 1, turn + 2)]
+    assert world(2).run(between_queued) == [want, want]
+
+
+def persistent(group: Any) -> None:
+    for out in (None, "same", "other"):
+        x = np.zeros((3, 4), "i8")
+        target = {None: None, "same": x, "other": np.empty_like(x)}[out]
+        again = group.all_reduce_init(x, out=target)
+        first = None
+        for turn in range(4):
+            x[...] = fill(group.rank, turn, (3, 4))
+            result = again()
+            assert (result == total(group.size, turn, (3, 4))).all()
+            assert target is None or result is target
+            assert first is None or result is first
+            first = result
+            group.all_reduce(np.ones(3))
+    wide = np.zeros((4, 6), "f8")
+    again = group.all_reduce_init(wide[:, ::2], "max", out=wide[:, 1::2])  # needs copies: the long way each time
+    for turn in range(3):
+        wide[:, ::2] = fill(group.rank, turn, (4, 3), "f8")
+        again()
+        assert (wide[:, 1::2] == fill(group.size - 1, turn, (4, 3), "f8")).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_persistent_form_is_the_same_call_made_again(world: Worlds, size: int) -> None:
+    world(size).run(persistent)
+
+
+def broken(group: Any) -> str:
+    x = np.ones(4, "f4")
+    again = group.all_reduce_init(x)
+    again()
+    group.all_reduce(x)
+    with pytest.raises(hocket.MismatchError) as caught:
+        group.all_reduce(x, "max" if group.rank else "sum")
+    for call in (again, lambda: group.all_reduce(x), group.barrier):
+        with pytest.raises(hocket.GroupBroken) as after:
+            call()
+        assert after.value.__cause__ is caught.value
+    return str(caught.value)
+
+
+def test_a_broken_group_is_broken_on_the_short_way_too(world: Worlds) -> None:
+    for text in world(2).run(broken, fresh=True):
+        assert "op='sum'" in text
+        assert "op='max'" in text
+
+
+def mismatch_on_the_short_way(group: Any) -> None:
+    x, y = np.ones(4, "f4"), np.ones(5, "f4")
+    group.all_reduce(x)
+    group.all_reduce(y)
+    with pytest.raises(hocket.MismatchError) as caught:
+        group.all_reduce(y if group.rank else x)
+    assert "float32[4]" in str(caught.value)
+    assert "float32[5]" in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_different_calls_are_found_where_all_ranks_take_the_short_way(world: Worlds, size: int) -> None:
+    world(size).run(mismatch_on_the_short_way, fresh=True)
