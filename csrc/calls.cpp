@@ -59,8 +59,11 @@ void Calls::run(Program& program, uint64_t fingerprint, const std::byte* inp, st
   memory_.meet(program.unheard, deadline);
 }
 
-nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, int root, double seconds) {
+nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank, double seconds) {
   Key key;
+  if (!PyLong_CheckExact(rank.ptr())) return miss();
+  const int root = static_cast<int>(PyLong_AsLong(rank.ptr()));  // -1 if it is none: remembered calls have ranks
+  PyErr_Clear();
   if (!enabled || !key_of(method, x, op, out, root, key)) return miss();
   Entry& entry = place(key);
   if (entry.program == nullptr || entry.key != key || !turn_.try_lock()) return miss();

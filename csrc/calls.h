@@ -37,7 +37,7 @@ class Calls {
   void run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline);
 
   // `result` if the call was made; the object `miss` if it must go the long way.
-  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, int root, double seconds);
+  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double seconds);
 
   // Remembers the program of a call that has just gone the long way, if its arguments have a look. `result` is what it
   // gave back; `learns` is the rank that it was learnt from, or -1.

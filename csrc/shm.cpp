@@ -383,11 +383,9 @@ void SharedMemory::compare(int peer) {
   differ(peer, title(rank_, call), title(peer, call));
 }
 
-// Both calls, the lower rank's first, so that all ranks say the same.
+// Both calls, ours first, one a line.
 void SharedMemory::differ(int peer, const std::string& ours, const std::string& theirs) {
-  const auto called = [](int rank, const std::string& what) { return "rank " + std::to_string(rank) + " called " + what; };
-  const std::string we = called(rank_, ours), they = called(peer, theirs);
-  throw Failure{Failure::mismatch, peer, rank_ < peer ? we + ", but " + they : they + ", but " + we};
+  throw Failure{Failure::mismatch, peer, ours + "\n" + theirs};
 }
 
 std::string SharedMemory::text(int peer, uint64_t call) const {

@@ -111,6 +111,12 @@ class Caller:
         kind: int
         kind, peer, words, relayed = failure.args
         me, whom = self.names[self.rank], self.names[peer] if peer >= 0 else "its peers"
+        if (
+            kind == MISMATCH and not relayed and "\n" in words
+        ):  # of two calls; a message's mismatch is a sentence already
+            ours, theirs = words.split("\n")
+            (_, one, first), (_, other, second) = sorted([(self.rank, me, ours), (peer, whom, theirs)])
+            words = f"{one} called {first}, but {other} called {second}"
         if not relayed:
             words = {
                 TIMEOUT: f"{me} waited {seconds:g} s in {what}, in vain for {whom}",

@@ -338,7 +338,7 @@ class Group:
         """
         self._go.require_rank(dst, "dst")
         self._caller.require_usable()
-        message = self._messages.send(x, dst, _tag(tag), self._go.seconds(timeout))
+        message = self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout))
         return message if async_op else message.wait()
 
     def recv(
@@ -357,7 +357,9 @@ class Group:
         if src is not None:
             self._go.require_rank(src, "src")
         self._caller.require_usable()
-        message = self._messages.receive(ANY if src is None else src, out, _tag(tag), self._go.seconds(timeout))
+        message = self._messages.receive(
+            ANY if src is None else src, out, _integer(tag, "tag"), self._go.seconds(timeout)
+        )
         return message if async_op else message.wait()
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
@@ -382,7 +384,7 @@ class Group:
 
         Every rank of this group calls it; those whose colour is None get None. As in MPI_Comm_split.
         """
-        return self._form("split", color, key)
+        return self._form("split", None if color is None else _integer(color, "color"), _integer(key, "key"))
 
     def _form(self, within: str, color: int | None, key: int) -> Group | None:
         def gather(row: Array) -> Array:
@@ -413,6 +415,8 @@ class Group:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
+        if error is None:
+            self._messages.finish()
         if self._caller.leave(error):
             self._links.close()
         _open.discard(self)
@@ -452,10 +456,10 @@ def _assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]
         os.close(fd)
 
 
-def _tag(tag: int) -> int:
-    if not isinstance(tag, (int, np.integer)) or isinstance(tag, bool) or not -(2**63) <= tag < 2**63:
-        raise TypeError(f"tag is an integer of 64 bits, not {tag!r}")
-    return int(tag)
+def _integer(value: int, what: str) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise TypeError(f"{what} is an integer of 64 bits, not {value!r}")
+    return int(value)
 
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()

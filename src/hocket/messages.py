@@ -35,7 +35,7 @@ class Messages:
         array = adopt(x)
         data = np.ascontiguousarray(array)
         ticket = self.box.send(dst, tag, _meta(array), data.ctypes.data, data.nbytes)
-        return self._keep(Message(self, ticket, f"send(dst={dst}, tag={tag})", seconds, data, _nothing))
+        return self._keep(Message(self, ticket, f"send(dst={dst}, tag={tag})", seconds, data, _nothing, True))
 
     def receive(self, src: int, out: Any, tag: int, seconds: float) -> Message:
         """Begin to receive into `out`, or into a new array of what comes where that is None."""
@@ -52,6 +52,13 @@ class Messages:
 
         ticket = self.box.receive(src, tag, _meta(result), target.ctypes.data, target.nbytes)
         return self._keep(Message(self, ticket, text, seconds, target, deliver))
+
+    def finish(self) -> None:
+        """Wait until everything sent is on its way, as far as that is possible."""
+        for message in self._pending:
+            if message.sends:
+                message.exception()
+        self._pending.clear()
 
     def _keep(self, message: Message) -> Message:
         self._pending = [*(m for m in self._pending if not m.done()), message]
@@ -70,7 +77,9 @@ class Message(Work[Any]):
         seconds: float,
         memory: Array | None,
         deliver: Callable[[Array], Any],
+        sends: bool = False,
     ) -> None:
+        self.sends = sends
         self._messages, self._ticket, self._text, self._seconds = messages, ticket, text, seconds
         self._memory, self._deliver = memory, deliver
         self._deadline = time.monotonic() + seconds

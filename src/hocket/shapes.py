@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import NamedTuple
 
 
@@ -61,7 +62,10 @@ def _uneven(rows: tuple[int, ...], row: tuple[int, ...]) -> Parts:
 
 
 def _rows(sizes: Sequence[int], size: int) -> tuple[int, ...]:
-    rows = tuple(int(n) for n in sizes)
+    try:
+        rows = tuple(index(n) for n in sizes)
+    except TypeError:
+        raise TypeError(f"sizes is a whole number of rows for each rank, not {sizes!r}") from None
     if len(rows) != size or any(n < 0 for n in rows):
         raise ValueError(f"sizes is one number of rows, not below zero, for each of {size} ranks; not {list(rows)}")
     return rows
