@@ -90,6 +90,7 @@ void raise_failure(const std::exception_ptr& error, void* type) {
 }
 
 NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // a group that an uncaught error keeps alive until the very end is no leak
   m.doc() = "hocket's native core: the engine, shared memory and the kernels. Private: use hocket.Group.";
 
   nb::object failure = nb::steal(PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr));
