@@ -282,7 +282,7 @@ bool Mailbox::pull(int source) {
     if (in.ring.empty()) {
       if (broken == 0) break;
       const auto kind = static_cast<Failure::Kind>(broken - 1);
-      break_incoming(source, {kind, source, "it stopped sending in the middle of a message", true});
+      break_incoming(source, {kind, source, "it stopped sending in the middle of a message"});
       return true;
     }
     moved = true;

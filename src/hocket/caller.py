@@ -125,6 +125,12 @@ class Caller:
             }.get(kind, f"{me} in {what}: {words}")
         return ERRORS[kind](words)
 
+    def hear(self, error: HocketError) -> None:
+        """Another rank's error, which is told to all, has been heard outside of a call."""
+        if self._broken is None:
+            self._broken = error
+            self.calls.enabled = False
+
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
         self._broken = error
         self.calls.enabled = False

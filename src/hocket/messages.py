@@ -130,7 +130,10 @@ class Message(Work[Any]):
             box.wait(self._ticket, self._deadline - time.monotonic() if timeout is None else seconds)
         except Failure as failure:
             shown = self._seconds if timeout is None else timeout
-            return None, self._messages.caller.explain(failure, self._text, shown)
+            error = self._messages.caller.explain(failure, self._text, shown)
+            if failure.args[3]:
+                self._messages.caller.hear(error)
+            return None, error
         return self._deliver(self._memory), None
 
 
