@@ -85,7 +85,7 @@ ALLOWED = {
     " ops plan errors",
     "hocket": f"group launch work run.interpret {PLANS}",
     "torch": "torch.base torch.group",
-    "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.work errors",
+    "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.where torch.work errors",
     "torch.base": "torch.last_words torch.store torch.where torch.work group rendezvous run.native errors",
     "torch.work": "torch.tensors messages work errors",
     "torch.monitor": "group errors",
