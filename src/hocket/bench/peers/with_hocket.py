@@ -1,0 +1,95 @@
+"""hocket's calls. See loop.py."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import hocket
+from hocket import _core
+from hocket.choose import choose
+from hocket.ops import DTYPES, NAMES, OPS
+
+from .data import REDUCES, Array, Task, block, kind
+from .loop import Run, ping_pong
+
+
+class Hocket:
+    front = False
+
+    def __init__(self, group: hocket.Group) -> None:
+        self.name, self.group = f"hocket {hocket.__version__}", group
+        self.rank, self.size, self.barrier = group.rank, group.size, group.barrier
+        self.files: dict[int, int] = {}  # of shared memory outside the arena, by its address
+
+    def empty(self, count: int, dtype: np.dtype[Any], memory: str) -> Array:
+        if memory == "arena":
+            return self.group.empty(count, dtype)
+        if memory == "private":
+            return np.empty(count, dtype)
+        file = os.memfd_create("vector")
+        os.ftruncate(file, count * dtype.itemsize)
+        array = np.frombuffer(mmap.mmap(file, count * dtype.itemsize), dtype)
+        self.files[array.ctypes.data] = file
+        return array
+
+    def prepare(self, task: Task, x: Array, y: Array, root: int) -> Run | None:
+        group, name = self.group, task.collective
+        if task.form == "fused":
+            return fused(self, task, x)
+        if name == "barrier":
+            return waited(group.barrier) if task.form == "async" else group.barrier
+        if name == "send_recv":
+            return ping_pong(self, group.send, lambda array, source: group.recv(source, out=array), x, y)
+        options: dict[str, Any] = (
+            {"op": task.op if task.op in NAMES else getattr(np, task.op)} if name in REDUCES else {}
+        )
+        if task.rooted:
+            options["root"] = root
+        if task.algorithm:
+            options["algorithm"] = task.algorithm
+        if task.form == "persistent":
+            return group.all_reduce_init(x, out=y, **options) if name == "all_reduce" else None
+        call = partial(getattr(group, name), x, out=y, **options)
+        return waited(call) if task.form == "async" else call
+
+    def ran(self, task: Task) -> str:
+        if task.collective == "send_recv" or task.form == "fused":
+            return ""
+        nbytes = task.count * kind(task.dtype).itemsize
+        return task.algorithm or choose(task.collective, nbytes, self.size).algorithm
+
+
+def waited(call: Callable[..., Any]) -> Run:
+    return lambda: call(async_op=True).wait()
+
+
+def fused(library: Hocket, task: Task, x: Array) -> Run:
+    """The limit of an in-place all-reduce of two ranks: each folds its half of both vectors, where they lie, straight
+    into both. There is no waiting for the other, so it is for timing only."""
+    assert library.size == 2
+    mine = np.array([os.getpid(), library.files[x.ctypes.data]], np.int64)
+    pid, file = library.group.all_gather(mine).reshape(2, 2)[1 - library.rank].tolist()
+    with open(f"/proc/{pid}/fd/{file}", "r+b") as opened:  # noqa: PTH123
+        other = np.frombuffer(mmap.mmap(opened.fileno(), x.nbytes), x.dtype)
+    half = block(x.size, library.rank, 2)
+    pair = [vector[half] for vector in ((x, other) if library.rank == 0 else (other, x))]
+    one, two = (vector.ctypes.data for vector in pair)
+    arguments = (DTYPES[x.dtype], OPS[task.op], _core.isas()[-1], one, two, [one, two], x.size // 2, 1)
+
+    def run(alive: Any = pair) -> None:
+        _core.fold(*arguments)
+
+    return run
+
+
+@contextmanager
+def started(*, address: str) -> Iterator[Hocket]:
+    with hocket.init() as group:
+        yield Hocket(group)

@@ -1,0 +1,136 @@
+"""One library's processes: started once, given tasks, asleep in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from .peers import Peer
+
+STARTING = 120.0
+HEARTBEAT = 1.0
+
+
+class LibraryFailed(RuntimeError):
+    """A library did not start, broke off or took too long; with the end of what it printed."""
+
+
+class Session:
+    """`ranks` processes of one library, each on a Unix socket of its own, in a folder that only this user can enter.
+
+    Raises LibraryFailed when they do not all report within `starting` seconds.
+    """
+
+    def __init__(self, peer: Peer, ranks: int, *, starting: float = STARTING) -> None:
+        self.peer, self.ranks, self.name, self.dead = peer, ranks, peer.name, ""
+        self._stack = ExitStack()
+        try:
+            self._start(starting)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, starting: float) -> None:
+        place = self.peer.place()
+        if place is None:
+            raise LibraryFailed(self.peer.advice())
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-bench-")))
+        address = str(self._folder / "controller")
+        listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(address)
+        listener.listen(self.ranks)
+        output = self._stack.enter_context((self._folder / "output").open("wb"))
+        cores = len(os.sched_getaffinity(0))
+        self._processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            for command in self.peer.commands(place, address, self.ranks, cores)
+        ]
+        self._stack.callback(self._end)
+        deadline = time.monotonic() + starting
+        hello = {}
+        for _ in range(self.ranks):
+            self._until(deadline, listener, "start")
+            connection, _ = listener.accept()
+            stream = self._stack.enter_context(connection.makefile("r"))
+            self._stack.enter_context(connection)
+            self._until(deadline, connection, "start")
+            told = json.loads(stream.readline())
+            hello[told["rank"]] = (connection, stream)
+            self.name = told["library"]
+        self._streams = [hello[rank] for rank in range(self.ranks)]
+
+    def ask(self, what: str, *, seconds: float = 120.0, **task: Any) -> list[dict[str, Any]]:
+        """Give a task to all ranks; their answers, by rank. Raises LibraryFailed, and then this is of no more use."""
+        line = json.dumps({"what": what, **task}) + "\n"
+        for connection, _ in self._streams:
+            with suppress(OSError):
+                connection.sendall(line.encode())
+        deadline = time.monotonic() + seconds
+        answers = []
+        for connection, stream in self._streams:
+            self._until(deadline, connection, what)
+            try:
+                text = stream.readline()
+            except OSError:
+                text = ""
+            if not text:
+                self._fail("broke off")
+            answers.append(json.loads(text))
+        for answer in answers:
+            if "error" in answer:
+                self._fail("failed", answer["error"])
+        return answers
+
+    def _until(self, deadline: float, source: socket.socket, what: str) -> None:
+        """Sleep until something comes, looking now and then whether the library is still there."""
+        while not _readable(source, min(HEARTBEAT, max(0.0, deadline - time.monotonic()))):
+            if any(process.poll() not in (None, 0) for process in self._processes):
+                self._fail("broke off")
+            if time.monotonic() >= deadline:
+                self._fail(f"took too long to {what}")
+
+    def _fail(self, how: str, said: str = "") -> NoReturn:
+        said = said or (self._folder / "output").read_text(errors="replace").strip()[-2000:]
+        self.dead = f"{self.name} with {self.ranks} ranks {how}" + (f":\n{said}" if said else "")
+        raise LibraryFailed(self.dead)
+
+    def _end(self) -> None:
+        """The ranks end when their sockets close. Those that do not are ended, with all that they lead."""
+        deadline = time.monotonic() + 5.0
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if number is not None and process.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, number)
+            for process in self._processes:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+            deadline = time.monotonic() + 5.0
+
+    def close(self) -> None:
+        """End the processes, if any are left."""
+        self._stack.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def _readable(source: socket.socket, seconds: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(source, selectors.EVENT_READ)
+        return bool(selector.select(seconds))

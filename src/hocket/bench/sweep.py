@@ -1,0 +1,182 @@
+"""What is measured, in rounds in which the libraries take turns, and what comes of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .figures import bus_factor, elements
+from .peers import LIBRARIES
+from .peers.data import GETS_BLOCK, GIVES_BLOCK, Task, kind
+from .session import LibraryFailed, Session
+
+# Up to here a call is over before a clock is read: calls in a row are timed instead.
+BATCHED_BYTES = 4096
+BATCH = 32
+PILOT = 2
+LEAST = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: so many rounds, of at most `times` samples and about `seconds` over all rounds each."""
+
+    rounds: int = 5
+    times: int = 20
+    warmup: int = 2
+    check: int = 1
+    seconds: float = 0.5
+
+
+@dataclass
+class Entry:
+    """One thing that is timed beside others: a task for one library, and its samples, in seconds, by round."""
+
+    key: str
+    session: Session
+    task: Task
+    library: str = ""
+    algorithm: str = ""
+    wrong: int = 0
+    lacks: bool = False
+    error: str = ""
+    samples: list[list[float]] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Seconds: the median over rounds of each round's median. NaN where there is nothing."""
+        return statistics.median(statistics.median(one) for one in self.samples) if self.samples else float("nan")
+
+    def percentile(self, percent: float) -> float:
+        """Seconds, over all samples."""
+        pooled = [sample for one in self.samples for sample in one]
+        return float(np.percentile(pooled, percent)) if pooled else float("nan")
+
+    def row(self) -> dict[str, Any]:
+        """Everything about it, flat, for JSON, CSV and tables. Times in µs, bandwidths in GB/s (10⁹)."""
+        task, ranks = self.task, self.session.ranks
+        nbytes = task.count * kind(task.dtype).itemsize
+        half = 0.5 if task.collective == "send_recv" else 1.0  # there and back is two
+        median = self.median * half
+        bandwidth = nbytes / median / 1e9
+        return {
+            "collective": task.collective,
+            "library": self.library,
+            "key": self.key,
+            "ranks": ranks,
+            "bytes": nbytes,
+            **{name: getattr(task, name) for name in ("count", "dtype", "op", "in_place", "memory", "form", "batch")},
+            "algorithm": self.algorithm,
+            "samples": sum(map(len, self.samples)),
+            "p50_us": median * 1e6,
+            "p99_us": self.percentile(99) * half * 1e6,
+            "algbw": bandwidth,
+            "busbw": bandwidth * bus_factor(task.collective, ranks),
+            "wrong": self.wrong,
+            "lacks": self.lacks,
+            "error": self.error,
+        }
+
+
+def task_for(collective: str, nbytes: int, ranks: int, effort: Effort, **options: Any) -> Task:
+    """The task for about `nbytes`, of whole elements and equal parts."""
+    itemsize = kind(options.get("dtype", "float32")).itemsize
+    blocks = collective in (*GIVES_BLOCK, *GETS_BLOCK, "all_to_all")
+    count = 0 if collective == "barrier" else elements(nbytes, itemsize, ranks, blocks)
+    batch = BATCH if count * itemsize <= BATCHED_BYTES else 1
+    return Task(collective, count, batch=batch, warmup=effort.warmup, check=effort.check, **options)
+
+
+def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
+    """Fill in the entries: in each round every library has its turn, while the others sleep.
+
+    A first round, which does not count, checks results and finds how many samples fit into the time.
+    """
+    times = {}
+    for entry in entries:
+        answers = _ask(entry, replace(entry.task, times=PILOT))
+        if answers:
+            entry.wrong = sum(answer["wrong"] for answer in answers)
+            entry.library, entry.algorithm = entry.session.name, answers[0]["algorithm"]
+            each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
+            fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
+            times[entry.key] = max(LEAST, min(effort.times, int(fit)))
+    for _ in range(effort.rounds):
+        for entry in entries:
+            if entry.key in times and not entry.error:
+                answers = _ask(entry, replace(entry.task, times=times[entry.key], check=0))
+                if answers:
+                    by_rank = [answer["seconds"] for answer in answers]
+                    entry.samples.append(np.max(by_rank, axis=0).tolist())
+
+
+def _ask(entry: Entry, task: Task) -> list[dict[str, Any]]:
+    """What the ranks answer; nothing where the library lacks this, or failed."""
+    if entry.session.dead:
+        entry.error = entry.session.dead
+        return []
+    try:
+        answers = entry.session.ask("time", **asdict(task))
+    except LibraryFailed as error:
+        entry.error = str(error)
+        return []
+    entry.lacks = any("lacks" in answer for answer in answers)
+    return [] if entry.lacks else answers
+
+
+class Field:
+    """The libraries of a comparison, each with `ranks` processes, until the end of the block.
+
+    Those of `names` that cannot be started are in `absent`, with the reason; without hocket itself, LibraryFailed.
+    """
+
+    def __init__(self, names: Iterable[str], ranks: int) -> None:
+        self.ranks = ranks
+        self.sessions: dict[str, Session] = {}
+        self.absent: dict[str, str] = {}
+        self._stack = ExitStack()
+        try:
+            for name in names:
+                self._start(name)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(self, name: str) -> None:
+        try:
+            session = Session(LIBRARIES[name], self.ranks)
+        except LibraryFailed as error:
+            if name == "hocket":
+                raise
+            self.absent[name] = str(error)
+        else:
+            self.sessions[name] = self._stack.enter_context(session)
+
+    def entries(self, task: Task) -> list[Entry]:
+        """The same task for every library. What only hocket has, peers get the plain form of."""
+        plain = replace(task, algorithm="", memory="private")
+        return [Entry(k, s, task if k == "hocket" else plain) for k, s in self.sessions.items()]
+
+    def compare(self, task: Task, effort: Effort) -> list[dict[str, Any]]:
+        """Rows, one per library, hocket's first."""
+        entries = self.entries(task)
+        take_turns(entries, effort)
+        return [entry.row() for entry in entries]
+
+    def __enter__(self) -> Field:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def ratio(rows: Iterable[dict[str, Any]], peers: Callable[[str], bool] = lambda _: True) -> float:
+    """Best peer / hocket, of the rows of one comparison: above one, hocket is ahead. NaN without both."""
+    own = [row["p50_us"] for row in rows if row["key"] == "hocket" and row["samples"]]
+    others = [row["p50_us"] for row in rows if row["key"] != "hocket" and peers(row["key"]) and row["samples"]]
+    return min(others) / own[0] if own and others else float("nan")

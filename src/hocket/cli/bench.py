@@ -1,0 +1,239 @@
+"""`hocket bench`: options to hocket.bench, and its tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ..bench.sweep import Effort
+
+ALONE = ("barrier", "send_recv")  # which know no in place
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure, all of it understood."""
+
+    collectives: list[str]
+    sizes: list[int]
+    ranks: list[int]
+    libraries: list[str]
+    effort: Effort
+    options: dict[str, str]
+
+
+def bench(
+    collectives: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COLLECTIVE]...", help="Such as broadcast, barrier, send_recv; all: every one of them."
+        ),
+    ] = None,
+    begin: Annotated[str, typer.Option("-b", "--begin", metavar="SIZE", help="Smallest size: 8, 1K, 64M.")] = "8",
+    end: Annotated[str, typer.Option("-e", "--end", metavar="SIZE", help="Largest size.")] = "64M",
+    factor: Annotated[int, typer.Option("-f", "--factor", min=2, help="From one size to the next.")] = 8,
+    sizes: Annotated[str, typer.Option(metavar="SIZE,...", help="Exactly these sizes, instead of -b -e -f.")] = "",
+    times: Annotated[int, typer.Option("-n", "--iterations", min=1, help="Samples per round, at most.")] = 20,
+    warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Samples before them that do not count.")] = 2,
+    check: Annotated[
+        int, typer.Option("-c", "--check", min=0, help="Calls whose result is compared with NumPy's; 0: none.")
+    ] = 1,
+    ranks: Annotated[str, typer.Option("-r", "--ranks", metavar="N,...", help="Numbers of processes.")] = "2",
+    dtype: Annotated[str, typer.Option("-d", "--dtype", help="Of the elements.")] = "float32",
+    op: Annotated[
+        str, typer.Option("-o", "--op", help="sum, mean, ... or any binary NumPy ufunc, such as fmax.")
+    ] = "sum",
+    algorithm: Annotated[
+        str, typer.Option("-a", "--algorithm", help="One of `hocket show`. [default: hocket's choice]")
+    ] = "",
+    memory: Annotated[
+        Literal["private", "arena"], typer.Option(help="Where arrays lie: anywhere, or in group.empty's.")
+    ] = "private",
+    form: Annotated[
+        Literal["call", "persistent", "async"], typer.Option(help="all_reduce(...), all_reduce_init(...)(), or wait().")
+    ] = "call",
+    versus: Annotated[
+        str, typer.Option("--vs", metavar="LIBRARY,...", help="Beside hocket: gloo, openmpi, mpich, or all.")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="In each, every library has its turn.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="About so long for one size of one library.")] = 0.5,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs, instead of tables.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures there.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Also draw time over size.")] = None,
+) -> None:
+    """Measure how long collectives take, as nccl-tests does, and other libraries beside them.
+
+    A size is that of the whole vector: what an all_reduce takes, an all_gather yields, a reduce_scatter takes apart;
+    it is rounded up to whole elements, and to equal parts. busbw is algbw times what nccl-tests gives it.
+
+    A sample: every rank rewrites its input, all meet in the library's own barrier, each times its call, and the slowest
+    rank counts. Up to 4 KiB a sample is 32 calls in a row. p50 is the median over rounds of their medians, p99 that of
+    all samples. The roots of rooted collectives take turns.
+
+    Exits with 1 if a result was wrong or a library failed.
+
+    Examples:
+
+        hocket bench -b 8 -e 64M -f 8
+
+        hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
+
+        hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
+    """
+    from ..bench.sweep import Effort
+
+    effort = Effort(rounds, times, warmup, check, seconds)
+    options = {"dtype": dtype, "op": op, "algorithm": algorithm, "memory": memory, "form": form}
+    wanted = _understand(collectives or ["all_reduce"], (begin, end, factor, sizes), ranks, versus, effort, options)
+    if plot is not None and find_spec("matplotlib") is None:
+        raise typer.BadParameter("a plot needs matplotlib: pip install 'hocket[plot]'", param_hint="--plot")
+    rows = _measure(wanted, quiet=as_json)
+    _write(rows, as_json, csv, plot)
+    raise typer.Exit(1 if any(row["wrong"] or row["error"] for row in rows) else 0)
+
+
+def _understand(
+    collectives: list[str],
+    sizes: tuple[str, str, int, str],
+    ranks: str,
+    versus: str,
+    effort: Effort,
+    options: dict[str, str],
+) -> Wanted:
+    """The options, or typer.BadParameter, which names the one that makes no sense."""
+    from ..algorithms import plan
+    from ..bench.figures import parse_size, sweep_of
+    from ..bench.peers import LIBRARIES
+    from ..bench.peers.data import COLLECTIVES, REDUCES, kind
+    from ..ops import NAMES, resolve
+
+    chosen = list(COLLECTIVES) if "all" in collectives else collectives
+    peers = [name for name in LIBRARIES if name != "hocket"]
+    beside = peers if versus == "all" else [word for word in versus.split(",") if word]
+    with _blame("COLLECTIVE"):
+        _each_of(chosen, COLLECTIVES, "collective")
+    with _blame("--vs"):
+        _each_of(beside, peers, "library here")
+    with _blame("--sizes" if sizes[3] else "-b, -e, -f"):
+        first, last, factor, listed = sizes
+        spans = (
+            [parse_size(word) for word in listed.split(",")]
+            if listed
+            else sweep_of(parse_size(first), parse_size(last), factor)
+        )
+    with _blame("--ranks"):
+        worlds = [int(word) for word in ranks.split(",")]
+        if min(worlds) < 1:
+            raise ValueError("at least one rank")
+    with _blame("--op, --dtype"):
+        import numpy as np
+
+        name = options["op"]
+        if any(c in REDUCES for c in chosen):
+            resolve(name if name in NAMES else getattr(np, name, name), kind(options["dtype"]))
+    with _blame("--algorithm"):
+        for collective in chosen if options["algorithm"] else ():
+            for size in worlds:
+                plan(collective, options["algorithm"], size)
+    return Wanted(chosen, spans, worlds, ["hocket", *beside], effort, options)
+
+
+@contextmanager
+def _blame(option: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _each_of(words: list[str], known: Any, what: str) -> None:
+    for word in words:
+        if word not in known:
+            raise ValueError(f'there is no {what} called "{word}"; there are {", ".join(known)}')
+
+
+def _measure(wanted: Wanted, quiet: bool) -> list[dict[str, Any]]:
+    """All rows. Tables appear as soon as they are complete; progress, and who is missing, on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from ..bench.session import LibraryFailed
+    from ..bench.sweep import Field, task_for
+
+    rows: list[dict[str, Any]] = []
+    errors = Console(stderr=True)
+    progress = Progress(console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal)
+    with progress:
+        bar = progress.add_task("", total=len(wanted.ranks) * sum(len(_cases(c, wanted)) for c in wanted.collectives))
+        for ranks in wanted.ranks:
+            try:
+                field = Field(wanted.libraries, ranks)
+            except LibraryFailed as error:
+                errors.print(str(error), markup=False, highlight=False)
+                raise typer.Exit(1) from None
+            with field:
+                for reason in field.absent.values():
+                    errors.print(reason, markup=False, highlight=False)
+                for collective in wanted.collectives:
+                    mine = []
+                    for nbytes, in_place in _cases(collective, wanted):
+                        progress.update(bar, description=f"{collective}, {ranks} ranks, {nbytes} bytes", refresh=True)
+                        task = task_for(collective, nbytes, ranks, wanted.effort, in_place=in_place, **wanted.options)
+                        mine += field.compare(task, wanted.effort)
+                        progress.advance(bar)
+                    rows += mine
+                    if not quiet:
+                        _print(mine, collective, ranks)
+    for text in dict.fromkeys(row["error"] for row in rows if row["error"]):
+        errors.print(text, markup=False, highlight=False)
+    return rows
+
+
+def _cases(collective: str, wanted: Wanted) -> list[tuple[int, bool]]:
+    """Sizes, out of place and in place, where there is a difference."""
+    if collective == "barrier":
+        return [(0, False)]
+    ways = (False,) if collective in ALONE else (False, True)
+    return [(size, way) for size in wanted.sizes for way in ways]
+
+
+def _print(rows: list[dict[str, Any]], collective: str, ranks: int) -> None:
+    from rich.console import Console
+
+    from ..bench.show import machine, own_table, versus_table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 132
+    place = f"{collective}, {ranks} ranks on {machine()['cores']} cores"
+    own = [row for row in rows if row["key"] == "hocket"]
+    split = console.width < 116  # nccl-tests' two halves side by side want some room
+    for part in ([row for row in own if row["in_place"] == way] for way in (False, True)) if split else (own,):
+        if part:
+            console.print(own_table(part, f"{part[0]['library'] or 'hocket'}: {place}"))
+    for way in (False, True):
+        beside = [row for row in rows if row["in_place"] == way]
+        if any(row["samples"] for row in beside if row["key"] != "hocket"):
+            console.print(versus_table(beside, f"{place}, {'in place' if way else 'out of place'}, median time"))
+
+
+def _write(rows: list[dict[str, Any]], as_json: bool, csv: Path | None, plot: Path | None) -> None:
+    from ..bench import show
+
+    if as_json:
+        show.write_json(rows, sys.stdout)
+    if csv is not None:
+        with csv.open("w", newline="") as file:
+            show.write_csv(rows, file)
+    if plot is not None:
+        from ..bench.plot import plot as draw
+
+        draw(rows, plot)
