@@ -67,20 +67,18 @@ def futures() -> None:
 
 
 def nested() -> None:
-    """A callback that waits for a later call: for one that it makes itself, and for one that was made before it ran."""
-    tensor, other = torch.ones(1), torch.ones(1)
-    made: list[Any] = []
+    """Callbacks that make calls make them at one place of the program on every rank, whatever else is in flight."""
+    size, seen = dist.get_world_size(), []
+    works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (1, 2, 3)]
 
     def again(future: Any) -> float:
-        inner = dist.all_reduce(other, async_op=True).get_future()
-        return float(inner.wait()[0] + made[0].get_future().wait()[0])
+        (tensor,) = future.value()
+        seen.append(len(tensor))
+        return float(dist.all_reduce(tensor, async_op=True).get_future().wait()[0][0])
 
-    gate = threading.Event()
-    work = dist.all_reduce(tensor, async_op=True)
-    outer = work.get_future().then(lambda f: gate.wait() and again(f))
-    made.append(dist.all_reduce(torch.ones(1), async_op=True))
-    gate.set()
-    assert outer.wait() == 2 * dist.get_world_size()
+    futures = [work.get_future().then(again) for work in reversed(works)]
+    assert [future.wait() for future in futures] == [size**2] * 3
+    assert seen == [3, 2, 1]
 
 
 def threads() -> None:

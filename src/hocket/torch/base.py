@@ -44,6 +44,9 @@ class Base(dist.ProcessGroup):
 
     A call with `async_op=False` is made on the caller's thread, and what it gives back is `DONE`. Any other call is put
     into a queue. Both are the same job, which either way runs after all jobs that this rank put before.
+
+    Except for what DDP's reducer calls: it only ever wants a future at once, whose callbacks come in the order of the
+    program if it is done (see `Collective.get_future`). That call is made on the caller's thread, too.
     """
 
     # What torch asks of `_get_backend(device)`, which is this group too.

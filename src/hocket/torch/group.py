@@ -10,6 +10,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 
 from ..errors import MismatchError
+from . import where
 from .base import Base
 from .monitor import monitored_barrier
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
@@ -28,13 +29,14 @@ class ProcessGroup(Base):
         """Reduce each tensor over all ranks, in place."""
         opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
-        if opts.asyncOp or self._queue.busy:
+        later = opts.asyncOp
+        if self._queue.busy or (later and not where.called_by_backward()):
             return self._do(opts, tensors, lambda: self._all_reduce_each(tensors, op, seconds))
         try:
             self._all_reduce_each(tensors, op, seconds)
         except MismatchError as error:
             self._raise_with_lines(error)
-        return DONE
+        return Done(tensors) if later else DONE
 
     allreduce_coalesced = allreduce
 

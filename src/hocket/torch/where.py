@@ -14,6 +14,7 @@ import torch
 from ..errors import MismatchError
 
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 PATIENCE = timedelta(seconds=1)  # for the other ranks to say where they were
 
 
@@ -23,6 +24,12 @@ def line() -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame is not None else ""
+
+
+def called_by_backward() -> bool:
+    """Whether it was autograd that made the call: the reducer of DDP does, from C++."""
+    caller = sys._getframe(1).f_back
+    return caller is not None and caller.f_code is _BACKWARD
 
 
 def with_lines(error: MismatchError, store: Any, rank: int, size: int, here: str) -> MismatchError:

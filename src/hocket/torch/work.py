@@ -26,7 +26,12 @@ NO_TIMEOUT = timedelta(0)
 
 
 class Done(dist.Work):
-    """A call that had ended when it returned. One for all."""
+    """A call that had ended when it returned, with these results. One without any serves for all calls that are not
+    asynchronous, whose result nobody asks for."""
+
+    def __init__(self, tensors: Tensors = ()) -> None:
+        super().__init__()
+        self._tensors = list(tensors)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """True, at once."""
@@ -44,13 +49,13 @@ class Done(dist.Work):
         """None: an error was raised by the call."""
 
     def result(self) -> list[torch.Tensor]:
-        """Nothing: the results are in the tensors that the call was given."""
-        return []
+        """The tensors that hold the result."""
+        return self._tensors
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future that is done."""
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result([])
+        future.set_result(self._tensors)
         return future
 
 
@@ -58,17 +63,15 @@ DONE = Done()
 
 
 class Pending(dist.Work):
-    """A call that may still be in flight. `tensors` are its results, `run` does it, or its remainder."""
+    """A call that may still be in flight. `tensors` are its results."""
 
     def __init__(self, tensors: Tensors) -> None:
         super().__init__()
         self._tensors = list(tensors)
-        self._mutex = threading.Lock()
         self._ended = threading.Lock()  # held until the call has ended
         self._ended.acquire()
         self._over = False
         self._error: BaseException | None = None
-        self._futures: tuple[Any, Any] | None = None
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """True, once the call has ended. Raises its error, or CollectiveTimeout after `timeout`."""
@@ -81,8 +84,14 @@ class Pending(dist.Work):
     synchronize = wait
 
     def _await(self, seconds: float) -> None:
+        """Returns when the call has ended. Below zero, `seconds` are endless."""
         if not self._ended.acquire(timeout=seconds):
             raise CollectiveTimeout(f"the call is still in flight after {seconds:g} s; wait again")
+        self._ended.release()
+
+    def end(self, error: BaseException | None) -> None:
+        """The call has ended."""
+        self._error, self._over = error, True
         self._ended.release()
 
     def is_completed(self) -> bool:
@@ -102,28 +111,15 @@ class Pending(dist.Work):
         self.wait()
         return self._tensors
 
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the tensors that hold the result. Its callbacks run on a thread that nothing waits for."""
-        with self._mutex:
-            if self._futures is None:
-                parent: Any = torch.futures.Future()
-                self._futures = parent, parent.then(self._outcome)
-                if self._over:
-                    parent.set_result(None)
-            future: torch.futures.Future[list[torch.Tensor]] = self._futures[1]
-            return future
+    def _future(self) -> tuple[Any, Any]:
+        """A future of the outcome, and the one that is to be set, to anything, when it is there."""
+        trigger: Any = torch.futures.Future()
+        return trigger.then(self._outcome), trigger
 
     def _outcome(self, _: object) -> list[torch.Tensor]:
         if self._error is not None:
             raise self._error
         return self._tensors
-
-    def end(self, error: BaseException | None) -> torch.futures.Future[None] | None:
-        """The call has ended. Returns what is left to be done: to set this future, which runs the user's callbacks."""
-        with self._mutex:
-            self._error, self._over = error, True
-        self._ended.release()
-        return self._futures and self._futures[0]
 
 
 class Collective(Pending):
@@ -133,18 +129,32 @@ class Collective(Pending):
         super().__init__(tensors)
         self._queue, self._job, self._where = queue, job, where
 
-    def run(self) -> BaseException | None:
-        """Do it. Returns its error."""
+    def run(self) -> None:
+        """Do it."""
+        error: BaseException | None = None
         try:
             self._queue.perform(self._job, self._where)
-        except BaseException as error:
-            return error
-        return None
+        except BaseException as raised:
+            error = raised
+        self.end(error)
 
     def _await(self, seconds: float) -> None:
         if seconds < 0:  # who waits without end may as well do what there is to do
             self._queue.lead(self)
         super()._await(seconds)
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future of the tensors that hold the result, which is done: this waits for the call to end.
+
+        So its callbacks run at once, in the caller, at the same place of the program on every rank. Were they to run
+        whenever the call ends, those that make calls themselves (PowerSGD's do) would make them in another order on
+        every rank.
+        """
+        self._await(-1)
+        future: torch.futures.Future[list[torch.Tensor]]
+        future, trigger = self._future()
+        trigger.set_result(None)
+        return future
 
 
 class Transfer(Pending):
@@ -156,30 +166,33 @@ class Transfer(Pending):
         self._turn = threading.Lock()
 
     def _await(self, seconds: float) -> None:
-        future = None
         with self._turn:
-            if not self._over:
-                future = self.end(self._message.exception(seconds if seconds > 0 else None))
-        if future is not None:
-            future.set_result(None)
-
-    def end(self, error: BaseException | None) -> torch.futures.Future[None] | None:
-        """As of any call; what has come is written into the tensor before."""
-        if error is None and self._row is not None:
-            self._row.put_back()
-        return super().end(error)
+            if self._over:
+                return
+            error = self._message.exception(seconds if seconds > 0 else None)
+            if error is None and self._row is not None:
+                self._row.put_back()
+            self.end(error)
 
     def is_completed(self) -> bool:
         """Whether the message has arrived, or been sent."""
         if not self._over and self._message.done():
-            self._await(0.0)
+            self._await(-1)
         return self._over
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the tensor. A thread waits for the message from here on."""
-        future = super().get_future()
-        if not self._over:
-            self._queue.background(lambda: self._await(-1))
+        """A future of the tensor. A thread waits for the message from here on; it also runs the callbacks."""
+        future: torch.futures.Future[list[torch.Tensor]]
+        future, trigger = self._future()
+
+        def arrive() -> None:
+            self._await(-1)
+            trigger.set_result(None)
+
+        if self.is_completed():
+            arrive()
+        else:
+            self._queue.background(arrive)
         return future
 
     def source_rank(self) -> int:
@@ -190,21 +203,21 @@ class Transfer(Pending):
 
 
 class Queue:
-    """Executes calls one after the other, in the order of `put`, on whatever thread is at hand.
+    """Executes calls one after the other, in the order of `put`, on whatever thread is at hand: one of its own, or one
+    that waits for a call. `perform(job, where)` does one.
 
-    One thread at a time leads: it takes the next call and does it. Before it tells those who wait for a call, and so
-    runs callbacks that may wait for a later one, another thread may take the lead; a thread that waits for a call takes
-    it too. The threads are those of a pool, which are joined when the queue is closed or the interpreter exits.
+    Its threads are joined when it is closed, or when the interpreter exits.
     """
 
     def __init__(self, perform: Callable[[Callable[[], None], str], None]) -> None:
         self.perform = perform
+        self.busy = False  # whether a call that was put has not been done
         self._lock = threading.Lock()
         self._waiting: deque[Collective] = deque()
-        self._led = self._summoned = False
-        self.busy = False  # whether a call that was put has not been done
-        # Idle threads are used again. As many as there are callbacks that wait for one another may be needed.
-        self._pool = ThreadPoolExecutor(1 << 16, "hocket-torch")
+        self._led = self._summoned = False  # whether a thread is doing a call, and whether one has been sent for
+        self._leader = ThreadPoolExecutor(1, "hocket-torch")
+        # As many as there are futures of messages, which nobody else may wait for.
+        self._others = ThreadPoolExecutor(1 << 16, "hocket-torch-message")
 
     def put(self, work: Collective) -> None:
         """Do `work` after all that was put before."""
@@ -213,19 +226,10 @@ class Queue:
             self.busy = True
             self._summon()
 
-    def background(self, job: Callable[[], None]) -> None:
-        """Run `job` on a thread of the pool, apart from the order of calls."""
-        self._pool.submit(job)
-
-    def close(self) -> None:
-        """Do what was put, and end the threads."""
-        on_pool = threading.current_thread().name.startswith("hocket-torch")
-        self._pool.shutdown(wait=not on_pool)
-
     def _summon(self) -> None:
-        if self._waiting and not self._led and not self._summoned:
+        if not self._summoned:
             self._summoned = True
-            self._pool.submit(self._serve)
+            self._leader.submit(self._serve)
 
     def _serve(self) -> None:
         with self._lock:
@@ -236,15 +240,23 @@ class Queue:
         """Do the calls that wait, unless another thread does already; up to `until`, if it is given."""
         while True:
             with self._lock:
-                if self._led or not self._waiting or (until is not None and until.is_completed()):
+                if self._led or not self._waiting:
+                    return
+                if until is not None and until.is_completed():
                     self._summon()
                     return
                 self._led = True
                 work = self._waiting.popleft()
-            future = work.end(work.run())
+            work.run()
             with self._lock:
                 self._led, self.busy = False, bool(self._waiting)
-                if future is not None:
-                    self._summon()
-            if future is not None:
-                future.set_result(None)
+
+    def background(self, job: Callable[[], None]) -> None:
+        """Run `job` on a thread of its own, apart from the order of calls."""
+        self._others.submit(job)
+
+    def close(self) -> None:
+        """Do what was put, and end the threads."""
+        ours = threading.current_thread().name.startswith("hocket-torch")
+        for pool in (self._leader, self._others):
+            pool.shutdown(wait=not ours)
