@@ -1,5 +1,5 @@
-// The door between Python and the core: convert, release the GIL, call. Addresses cross as integers; the Python side keeps
-// the arrays alive.
+// The door between Python and the core: convert, release the GIL, call. Addresses cross as integers; the Python side
+// keeps the arrays alive.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -12,8 +12,6 @@
 #include "reduce.h"
 #include "shm.h"
 
-
-
 namespace hocket {
 
 using namespace nb::literals;
@@ -25,7 +23,7 @@ void look_for_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool>;
+using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool>;
 using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
 using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>>;
 
@@ -42,8 +40,8 @@ CustomFold custom_fold(nb::object function) {
 }
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
-                  std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize, uint64_t divisor,
-                  bool signals, int dtype, int op, nb::object custom, std::string text) {
+                  std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize,
+                  uint64_t divisor, bool signals, int dtype, int op, nb::object custom, std::string text) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -56,9 +54,9 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .custom = custom_fold(std::move(custom)),
                      .text = std::move(text),
                      .scratch = {},
-                     .views = {}};
-  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged] : sends) {
-    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged});
+                     .ways = {}};
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put});
   }
   for (const auto& [step, buffer, offset, bytes, rows, finished, before] : receives) {
     std::vector<Source> sources;
@@ -104,8 +102,7 @@ NB_MODULE(_core, m) {
   nb::class_<SharedMemory>(m, "SharedMemory")
       .def(
           "__init__",
-          [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
-             uint64_t slots,
+          [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets, uint64_t slots,
              uint64_t arena) { new (self) SharedMemory(rank, fds, sockets, slots, arena, look_for_signals); },
           "rank"_a, "fds"_a, "sockets"_a, "slots"_a, "arena"_a)
       .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
@@ -144,10 +141,11 @@ NB_MODULE(_core, m) {
           },
           "source"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
       .def(
-          "receive_any",
-          [](Mailbox& self, int source, int64_t tag) { return Ticket{self.receive(source, tag)}; }, "source"_a, "tag"_a)
+          "receive_any", [](Mailbox& self, int source, int64_t tag) { return Ticket{self.receive(source, tag)}; },
+          "source"_a, "tag"_a)
       .def(
-          "arrival", [](Mailbox& self, Ticket t, double seconds) { return self.arrival(t.operation, in(seconds)).meta; },
+          "arrival",
+          [](Mailbox& self, Ticket t, double seconds) { return self.arrival(t.operation, in(seconds)).meta; },
           "ticket"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("accept", [](Mailbox& self, Ticket t, uintptr_t data) { self.accept(t.operation, pointer<void>(data)); })
       .def("done", [](Mailbox& self, Ticket t) { return self.done(t.operation); })
@@ -158,9 +156,8 @@ NB_MODULE(_core, m) {
       .def("source", [](Mailbox& self, Ticket t) { return self.envelope(t.operation).source; });
 
   m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
-  m.def("supported", [](int dtype, int op) {
-    return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr;
-  });
+  m.def("supported",
+        [](int dtype, int op) { return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr; });
   m.def("isas", [] {
     std::vector<int> all;
     for (Isa isa : isas()) all.push_back(static_cast<int>(isa));

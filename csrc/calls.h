@@ -1,8 +1,9 @@
 // The short way into a collective. The first call with given arguments goes the long way, through Python, where it is
-// checked, planned and bound; what was bound is remembered under the look of its arguments, and the next call that looks
-// the same finds it again here, in a fraction of a microsecond.
+// checked, planned and bound; what was bound is remembered under the look of its arguments, and the next call that
+// looks the same finds it again here, in a fraction of a microsecond.
 //
-// All calls of a rank, long and short, take turns; whoever cannot have the turn at once goes the long way and waits there.
+// All calls of a rank, long and short, take turns; whoever cannot have the turn at once goes the long way and waits
+// there.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -60,7 +61,7 @@ class Calls {
     int method = -1, root = 0;
     PyObject* op = nullptr;
     Look x, out;
-    bool shared = false;     // input and output overlap,
+    bool shared = false;    // input and output overlap,
     intptr_t distance = 0;  // with the output this many bytes behind the input
     bool operator==(const Key&) const = default;
   };

@@ -1,5 +1,5 @@
-// A channel is an ordered stream of messages from one rank to another. A Port is one rank's end of all its channels: all
-// that the engine knows of the world. Shared memory implements it (shm.h); a test fakes it, with delays and deaths.
+// A channel is an ordered stream of messages from one rank to another. A Port is one rank's end of all its channels:
+// all that the engine knows of the world. Shared memory implements it (shm.h); a test fakes it, with delays and deaths.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,10 @@ class Port : public Waiter {
   virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
     return false;
   }
+  // Where the output of `peer` in this call can be written from here; null where it cannot, or is not known yet.
+  virtual std::byte* target(int /*peer*/) { return nullptr; }
+  // Tells `peer` that `bytes` lie in its output, at its own address of `written`.
+  virtual void post_put(int /*peer*/, const std::byte* /*written*/, uint64_t /*bytes*/, Label /*label*/) {}
   // How many messages have been posted to `peer`, and whether it has read the first `count` of them.
   virtual uint64_t posted(int /*peer*/) const { return 0; }
   virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }

@@ -72,10 +72,9 @@ class Run {
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),
         wait_(port, deadline) {
-    for (size_t i = 0; i < program.sends.size(); ++i) {
-      const Send& s = program.sends[i];
-      program.views[i].used = !s.staged && port.reachable(at(s.from), s.bytes);
-      program.views[i].posted.clear();
+    for (Way& way : program.ways) {
+      way.kind = Way::unknown;
+      way.posted.clear();
     }
   }
 
@@ -89,9 +88,9 @@ class Run {
         wait_.idle(blocker_);
       }
     }
-    for (size_t i = 0; i < program_.sends.size(); ++i) {
-      if (!program_.views[i].used) continue;
-      const uint64_t last = program_.views[i].posted.size() / program_.sends[i].peers.size() - 1;
+    for (size_t i = 0; i < program_.sends.size(); ++i) {  // what was viewed may change once we return
+      if (program_.ways[i].kind != Way::viewed) continue;
+      const uint64_t last = program_.ways[i].posted.size() / program_.sends[i].peers.size() - 1;
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
@@ -107,7 +106,13 @@ class Run {
     const uint64_t segment = sends_.segment();
     if (s.after != nothing && !receives_.passed(s.after, segment)) return false;
     const uint64_t bytes = sends_.bytes();
-    if (View& view = program_.views[sends_.index()]; view.used) {
+    Way& view = way(sends_.index());
+    if (view.kind == Way::put) {
+      if (!put(s, bytes, nullptr)) return false;
+      sends_.advance();
+      return true;
+    }
+    if (view.kind == Way::viewed) {
       if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
         blocker_ = s.peers.front();
         return false;
@@ -129,8 +134,8 @@ class Run {
 
   // Whether what a send has posted can be overwritten: always if it was staged, and once it is read if it was a view.
   bool read(size_t index, uint64_t segment) {
-    const View& view = program_.views[index];
-    if (!view.used) return true;
+    const Way& view = program_.ways[index];
+    if (view.kind != Way::viewed) return true;
     const auto& peers = program_.sends[index].peers;
     for (size_t k = 0; k < peers.size(); ++k) {
       if (port_.consumed(peers[k], view.posted[segment * peers.size() + k])) continue;
@@ -165,28 +170,62 @@ class Run {
       }
       sources_[i] = message.data;
     }
-    std::byte* slot = fused(segment, bytes);
-    apply(r, at(r.to) + offset, slot, bytes);
+    const Send* next = fusible(segment) ? &sends_.record() : nullptr;
+    const bool direct = next != nullptr && way(sends_.index()).kind == Way::put;
+    std::byte* also = next == nullptr ? nullptr : port_.reserve(next->peers, direct ? 0 : bytes);
+    if (direct && also != nullptr) also = port_.target(next->peers[0]) + next->from.offset + offset;
+    apply(r, at(r.to) + offset, also, bytes);
     for (const Source& source : r.sources) {
       if (source.peer != local) port_.release(source.peer);
     }
-    if (slot != nullptr) {
-      port_.post(sends_.record().peers, bytes, label(sends_.record().mark, segment));
+    if (also != nullptr) {
+      if (direct) {
+        put(*next, bytes, also);
+      } else {
+        port_.post(next->peers, bytes, label(next->mark, segment));
+      }
       sends_.advance();
     }
     receives_.advance();
     return true;
   }
 
-  // Receive-reduce-send in one pass: when the very next send is of what is just being made, its slot is a second
+  Way& way(size_t index) {
+    Way& way = program_.ways[index];
+    if (way.kind != Way::unknown) return way;
+    const Send& s = program_.sends[index];
+    const auto known = [&](int32_t peer) { return port_.target(peer) != nullptr; };
+    if (s.put && std::all_of(s.peers.begin(), s.peers.end(), known)) {
+      way.kind = Way::put;
+    } else {
+      way.kind = !s.staged && port_.reachable(at(s.from), s.bytes) ? Way::viewed : Way::staged;
+    }
+    return way;
+  }
+
+  // Writes the current segment of `s` into the output of each peer, but for the one at `done`, where it is already.
+  bool put(const Send& s, uint64_t bytes, const std::byte* done) {
+    if (port_.reserve(s.peers, 0) == nullptr) {
+      blocker_ = s.peers.front();
+      return false;
+    }
+    const uint64_t offset = sends_.offset();
+    for (int32_t peer : s.peers) {
+      std::byte* to = port_.target(peer) + s.from.offset + offset;
+      if (to != done) std::memcpy(to, at(s.from) + offset, bytes);
+      port_.post_put(peer, to, bytes, label(s.mark, sends_.segment()));
+    }
+    return true;
+  }
+
+  // Receive-reduce-send in one pass: when the very next send is of what is just being made, where it goes is a second
   // destination. Found here and not authored.
-  std::byte* fused(uint64_t segment, uint64_t bytes) {
-    if (sends_.done() || sends_.record().after != receives_.index() || sends_.segment() != segment) return nullptr;
-    if (program_.views[sends_.index()].used) return nullptr;
+  bool fusible(uint64_t segment) {
+    if (sends_.done() || sends_.record().after != receives_.index() || sends_.segment() != segment) return false;
     const Send& s = sends_.record();
     const Receive& r = receives_.record();
-    if (s.bytes != r.bytes || s.from.buffer != r.to.buffer || s.from.offset != r.to.offset) return nullptr;
-    return port_.reserve(s.peers, bytes);
+    return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset &&
+           way(sends_.index()).kind != Way::viewed;
   }
 
   void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
@@ -217,7 +256,7 @@ class Run {
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline) {
   program.scratch.resize(program.tmp_bytes);
-  program.views.resize(program.sends.size());
+  program.ways.resize(program.sends.size());
   Run(program, port, call, inp, out, deadline).finish();
 }
 

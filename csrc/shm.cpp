@@ -50,9 +50,9 @@ struct alignas(line) Descriptor {
   uint64_t bytes;
   uint32_t place;
   uint32_t kind;  // where the bytes are
-  enum : uint32_t { here, slot, view };
+  enum : uint32_t { here, slot, view, put };
   union {
-    uint64_t offset;  // in the slots or in the arena
+    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena
     std::byte payload[room];
   };
 };
@@ -62,6 +62,7 @@ struct Outbox {
   struct alignas(line) Entry {  // a call that this rank entered
     std::atomic<uint64_t> call;
     std::atomic<uint64_t> fingerprint;
+    std::atomic<uint64_t> out;  // where its output lies in its arena; 0: not there
   };
   struct alignas(line) Count {
     std::atomic<uint64_t> read;  // messages from that peer, all in all
@@ -103,11 +104,11 @@ struct SharedMemory::Channel {
   Descriptor* receive;                  // peer → r, in the peer's
   std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
   std::atomic<uint64_t>* read_by_us;
-  std::byte* slots;        // the peer's
-  std::byte* arena;        // the peer's
-  uint64_t sent = 0;       // messages posted
-  uint64_t seen_read = 0;  // of these, known to be read
-  uint64_t received = 0;   // messages released
+  std::byte* slots;                     // the peer's
+  std::byte* arena;                     // the peer's
+  uint64_t sent = 0;                    // messages posted
+  uint64_t seen_read = 0;               // of these, known to be read
+  uint64_t received = 0;                // messages released
   std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
 };
 
@@ -199,7 +200,7 @@ void SharedMemory::post(Peers peers, uint64_t bytes, Label label) {
 }
 
 bool SharedMemory::reachable(const std::byte* data, uint64_t bytes) const {
-  return data >= arena_ && data + bytes <= arena_ + arena_bytes_ && bytes > Descriptor::room;
+  return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_ && bytes > Descriptor::room;
 }
 
 bool SharedMemory::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
@@ -228,6 +229,20 @@ void SharedMemory::publish(Peers peers, uint64_t bytes, Label label, uint32_t ki
   }
 }
 
+std::byte* SharedMemory::target(int peer) {
+  const uint64_t call = call_.load(std::memory_order_relaxed);
+  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+  if (e.call.load(std::memory_order_acquire) != call) return nullptr;
+  const uint64_t out = e.out.load(std::memory_order_relaxed);
+  return out == 0 || out > arena_bytes_ ? nullptr : channels_[peer].arena + (out - 1);
+}
+
+void SharedMemory::post_put(int peer, const std::byte* written, uint64_t bytes, Label label) {
+  reserved_ = head_;
+  const int32_t to[] = {peer};
+  publish(to, bytes, label, Descriptor::put, written - channels_[peer].arena);
+}
+
 uint64_t SharedMemory::posted(int peer) const { return channels_[peer].sent; }
 
 bool SharedMemory::consumed(int peer, uint64_t count) {
@@ -246,11 +261,12 @@ bool SharedMemory::peek(int peer, Message& message) {
     message.data = d.payload;
     return true;
   }
-  const uint64_t limit = d.kind == Descriptor::slot ? slots_ : d.kind == Descriptor::view ? arena_bytes_ : 0;
+  const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
+  const uint64_t limit = d.kind == Descriptor::slot ? slots_ : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
-  message.data = (d.kind == Descriptor::slot ? c.slots : c.arena) + d.offset;
+  message.data = (d.kind == Descriptor::slot ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
 }
 
@@ -330,10 +346,11 @@ void SharedMemory::describe(uint64_t fingerprint, const std::string& text) {
   t.fingerprint.store(fingerprint, std::memory_order_release);
 }
 
-uint64_t SharedMemory::enter(uint64_t fingerprint) {
+uint64_t SharedMemory::enter(uint64_t fingerprint, const std::byte* out) {
   const uint64_t call = number() + 1;
   Outbox::Entry& e = boxes_[rank_]->board[call % board_size];
   e.fingerprint.store(fingerprint, std::memory_order_relaxed);
+  e.out.store(reachable(out, Descriptor::room + 1) ? 1 + (out - arena_) : 0, std::memory_order_relaxed);
   e.call.store(call, std::memory_order_release);
   call_.store(call, std::memory_order_release);
   return call;
@@ -400,16 +417,14 @@ std::string SharedMemory::text_of(int peer, uint64_t fingerprint) const {
   return get(t.text, sizeof t.text);
 }
 
-std::string SharedMemory::title(int peer, uint64_t call) const {
-  return first_line(text(peer, call));
-}
+std::string SharedMemory::title(int peer, uint64_t call) const { return first_line(text(peer, call)); }
 
 void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
   compare(peer);
   throw Failure{Failure::internal, peer,
-                "in " + title(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) + " with " +
-                    std::to_string(message.bytes) + " bytes came where call " + std::to_string(expected.call) +
-                    " has one of " + std::to_string(bytes)};
+                "in " + title(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) +
+                    " with " + std::to_string(message.bytes) + " bytes came where call " +
+                    std::to_string(expected.call) + " has one of " + std::to_string(bytes)};
 }
 
 void SharedMemory::poison(const Failure& failure) {

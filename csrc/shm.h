@@ -1,17 +1,18 @@
 // Channels through shared memory, between the ranks of one host.
 //
-// Each rank owns an *outbox*, a memory file that all ranks of the group have mapped. Nobody but its owner writes it, but for
-// the bell, which any rank may ring.
+// Each rank owns an *outbox*, a memory file that all ranks of the group have mapped. Nobody but its owner writes it,
+// but for the bell, which any rank may ring.
 //
-//   outbox of rank r   ┌ header ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
+//   outbox of rank r   ┌ header ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena
+//   ┐
 //
-//   A send stages its bytes once into the slots and posts one descriptor to each receiver; a receiver works straight from
-//   the slot and then counts the message as read. Bytes that fit into a descriptor's cache line travel there.
-//   The slots are one ring of bytes: a message's memory is free once all its receivers, and those of every message before
+//   A send stages its bytes once into the slots and posts one descriptor to each receiver; a receiver works straight
+//   from the slot and then counts the message as read. Bytes that fit into a descriptor's cache line travel there. The
+//   slots are one ring of bytes: a message's memory is free once all its receivers, and those of every message before
 //   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is.
 //
-// The call board is how wrong use is found: on entry of a call each rank publishes its fingerprint, and no call ends before
-// this rank has seen that every other rank made the same one.
+// The call board is how wrong use is found: on entry of a call each rank publishes its fingerprint, and no call ends
+// before this rank has seen that every other rank made the same one.
 #pragma once
 
 #include <atomic>
@@ -44,9 +45,9 @@ class Mapping {
 
 class SharedMemory : public Port {
  public:
-  // fds[r] is rank r's outbox; sockets[r] stays connected to rank r for as long as it lives (-1 at the own rank). Neither
-  // is owned. `slots` is the bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it
-  // is used. `signals` is called now and then while a wait lasts; it may throw.
+  // fds[r] is rank r's outbox; sockets[r] stays connected to rank r for as long as it lives (-1 at the own rank).
+  // Neither is owned. `slots` is the bytes of the ring of slots, `arena` those of the arena: memory that costs nothing
+  // until it is used. `signals` is called now and then while a wait lasts; it may throw.
   SharedMemory(int rank, const std::vector<int>& fds, std::vector<int> sockets, uint64_t slots, uint64_t arena,
                std::function<void()> signals);
   ~SharedMemory() override;
@@ -60,13 +61,14 @@ class SharedMemory : public Port {
 
   // The call board. Texts are kept by fingerprint; their first line is what an error prints of a call.
   void describe(uint64_t fingerprint, const std::string& text);
-  uint64_t enter(uint64_t fingerprint);  // the next call; returns its number
+  // The next call, with the output here; returns its number.
+  uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr);
   uint64_t number() const { return call_.load(std::memory_order_relaxed); }
   std::string title() const { return title(rank_, number()); }
   // Waits until each of `peers` has entered this call, and throws Failure::mismatch if one means something else by it.
   void meet(Peers peers, Deadline deadline);
-  // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank takes
-  // that call for: if `peer` waits likewise, for this rank or another, they differ in who is to tell.
+  // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank
+  // takes that call for: if `peer` waits likewise, for this rank or another, they differ in who is to tell.
   uint64_t next(int peer, uint64_t expected, Deadline deadline);
   // The same, and returns its text: so a rank learns what only the root was told.
   std::string learn(int peer, const std::string& expected, Deadline deadline);
@@ -80,6 +82,8 @@ class SharedMemory : public Port {
   void post(Peers peers, uint64_t bytes, Label label) override;
   bool reachable(const std::byte* data, uint64_t bytes) const override;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
+  std::byte* target(int peer) override;
+  void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override;
   uint64_t posted(int peer) const override;
   bool consumed(int peer, uint64_t count) override;
   bool peek(int peer, Message& message) override;
@@ -117,12 +121,12 @@ class SharedMemory : public Port {
   std::vector<int> sockets_;
   std::function<void()> signals_;
   std::unique_ptr<Mailbox> mailbox_;
-  std::byte* ring_;            // the slots
+  std::byte* ring_;  // the slots
   std::byte* arena_;
-  uint64_t head_ = 0;          // end of what was posted, in bytes since the beginning of time
-  uint64_t tail_ = 0;          // end of what is known to be read by all
-  uint64_t reserved_ = 0;      // begin of what is reserved
-  bool inlined_ = false;       // whether the reservation is `inline_`
+  uint64_t head_ = 0;      // end of what was posted, in bytes since the beginning of time
+  uint64_t tail_ = 0;      // end of what is known to be read by all
+  uint64_t reserved_ = 0;  // begin of what is reserved
+  bool inlined_ = false;   // whether the reservation is `inline_`
   alignas(64) std::byte inline_[64];
   std::atomic<uint64_t> call_{0};                // the call this rank is in
   std::atomic<Clock::duration::rep> looked_{0};  // when the sockets were last looked at

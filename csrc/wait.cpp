@@ -17,7 +17,7 @@ inline void pause() {
 }
 
 constexpr unsigned pauses_per_turn = 8;
-constexpr unsigned turns_of_spinning = 256;            // about 20 us, and only while every rank has a core
+constexpr unsigned turns_of_spinning = 256;              // about 20 us, and only while every rank has a core
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What every wait in hocket shares: a deadline that must be given, one exception that says why a wait ended, and one way
-// of passing the time: spin, then yield, then sleep.
+// What every wait in hocket shares: a deadline that must be given, one exception that says why a wait ended, and one
+// way of passing the time: spin, then yield, then sleep.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,8 @@ class Waiter {
   virtual void check(int peer, Deadline deadline) = 0;
 };
 
-// One wait for one condition: poll; if there was nothing, idle(); poll again. Call progressed() when there was something.
+// One wait for one condition: poll; if there was nothing, idle(); poll again. Call progressed() when there was
+// something.
 class Wait {
  public:
   Wait(Waiter& waiter, Deadline deadline) : waiter_(waiter), deadline_(deadline) {}

@@ -9,7 +9,7 @@ class Failure(RuntimeError):
 class Program:
     def __init__(
         self,
-        sends: list[tuple[int, int, int, int, int, list[int], int, bool]],
+        sends: list[tuple[int, int, int, int, int, list[int], int, bool, bool]],
         receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]],
         unheard: list[int],
         segment: int,

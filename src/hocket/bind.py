@@ -59,6 +59,7 @@ class Send:
     peers: list[int]
     after: int = NOTHING
     staged: bool = False  # overwritten in its own step, so that a view of it could not be awaited
+    put: bool = False  # goes to the same place in the peers' `out`, which nobody but this rank reads or writes before
 
 
 class Source(NamedTuple):
@@ -100,7 +101,7 @@ class Share:
             begin, end = ends[span.buf][span.chunk], ends[span.buf][span.chunk + span.chunks]
             return span.buf, int(begin), int(end - begin)
 
-        sends = [(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged) for s in self.sends]
+        sends = [(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put) for s in self.sends]
         receives = []
         for r in self.receives:
             sources = [(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources]
@@ -111,7 +112,7 @@ class Share:
 class Rows(NamedTuple):
     """A share in bytes, as the native engine takes it."""
 
-    sends: list[tuple[int, int, int, int, int, list[int], int, bool]]
+    sends: list[tuple[int, int, int, int, int, list[int], int, bool, bool]]
     receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]]
     tmp_bytes: int
 
@@ -151,26 +152,31 @@ class _Lowering:
         for chunk in sorted(copied):
             self.writer[OUT, chunk] = len(self.share.receives)
             self.share.receives.append(_seed(chunk))
+        self.users = _Users(plan)
         self.weights = _Weights(plan, promise) if find(plan.collective).reduces else None
 
     def front(self, step: int, front: Front) -> None:
         if self.weights:
             self.weights.apply(front)
+        self.users.enter(front)
         mine = front.take((front.dst_rank == self.rank) | (front.src_rank == self.rank))
         rows = [tuple(row) for row in np.stack(mine.columns(), axis=1).tolist()]
         self._sends(step, [row for row in rows if row[5] == self.rank != row[2]])
         self._receives(step, [row for row in rows if row[2] == self.rank])
+        self.users.leave()
 
     def _sends(self, step: int, rows: list[tuple[int, ...]]) -> None:
         """Reads what was there before the front: so all of its sends come before its receives."""
         once = _once([row[2] for row in rows])
         multicast: dict[Span, Send] = {}
-        for _, _, peer, _, buf, _, chunk, count in rows:
+        for verb, to, peer, goes, buf, _, chunk, count in rows:
             span = self._current(Span(buf, chunk, count))
+            put = (verb, to, span.buf, goes) == (COPY, OUT, OUT, chunk) and self.users.only(self.rank, peer, span)
             if span in multicast and peer in once:
                 multicast[span].peers.append(peer)
+                multicast[span].put &= put
                 continue
-            send = Send(step, _mark(step, buf, chunk), span, [peer])
+            send = Send(step, _mark(step, buf, chunk), span, [peer], put=put)
             send.after = max((self.writer.get(self._home(slot), NOTHING) for slot in span.slots()), default=NOTHING)
             if peer in once:
                 multicast[span] = send
@@ -236,6 +242,43 @@ class _Lowering:
     def _home(self, slot: Slot) -> Slot:
         """One name for slots that share memory."""
         return (OUT, slot[1]) if slot[0] == INP and slot[1] in self.aliased else slot
+
+
+class _Users:
+    """Who used each rank's slots before this front, as `inp` or as `out`: where nobody but one other rank has read a
+    slot, nobody has written it, and nobody reads it now, that rank may write it from afar.
+
+    Only in all_reduce, where `out` looks the same on every rank.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        shape = (plan.size, plan.chunks if plan.collective == "all_reduce" else 0)
+        self.least, self.most = np.full(shape, plan.size), np.full(shape, -1)
+
+    def enter(self, front: Front) -> None:
+        _, self.front = front.singles()
+        read = self.front.src_buf != TMP
+        self.now = np.zeros(self.least.shape, bool)
+        if self.now.size:
+            self.now[self.front.src_rank[read], self.front.src_chunk[read]] = True
+
+    def leave(self) -> None:
+        if not self.now.size:
+            return
+        f = self.front
+        for used, rank, chunk in (
+            (f.src_buf != TMP, f.src_rank, f.src_chunk),
+            (f.dst_buf == OUT, f.dst_rank, f.dst_chunk),
+        ):
+            where = rank[used], chunk[used]
+            np.minimum.at(self.least, where, f.dst_rank[used])
+            np.maximum.at(self.most, where, f.dst_rank[used])
+
+    def only(self, rank: int, peer: int, span: Span) -> bool:
+        at = peer, slice(span.chunk, span.chunk + span.chunks)
+        if not self.now.size or self.now[at].any():
+            return False
+        return bool(np.all(self.least[at] >= rank) and np.all(self.most[at] <= rank))
 
 
 class _Weights:
