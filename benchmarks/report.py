@@ -1,0 +1,235 @@
+"""Measures everything that docs/performance.md says, and writes it, with its plot: `make bench`.
+
+    python benchmarks/report.py [--only all_reduce others ...] [--quick] [--output FOLDER] [--page-only]
+
+All figures of one comparison are taken in the same minute, the libraries taking turns. They are kept in
+build/performance.json; `--page-only` writes the page anew from there. `--quick` is for trying this program out: its
+figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from page import write
+from rich.console import Console
+
+from hocket.bench.peers import LIBRARIES
+from hocket.bench.peers.data import Task
+from hocket.bench.session import LibraryFailed, Session
+from hocket.bench.show import machine
+from hocket.bench.sweep import Effort, Entry, Field, take_turns, task_for
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "build" / "performance.json"
+SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
+WORLDS = (2, 4)
+CROWDS = (8, 16)
+# Where the peers have a call in place, it is that one which is compared: MPI and gloo have no other broadcast.
+IN_PLACE = {"reduce_scatter": False, "all_gather": False, "broadcast": True, "reduce": True, "scatter": False}
+IN_PLACE |= {"gather": False, "all_to_all": False, "barrier": False, "send_recv": False}
+FORMS: dict[str, dict[str, str]] = {
+    "mean": {"op": "mean"},
+    "custom ufunc (fmax)": {"op": "fmax"},
+    "async": {"form": "async"},
+    "persistent": {"form": "persistent"},
+}
+CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
+BRIEF = Effort(rounds=3, times=15, seconds=0.2)
+Result = dict[str, Any]
+
+
+def all_reduce(field: Field, sizes: list[int], quick: bool) -> Result:
+    """The goals: float32, sum, in place, private buffers."""
+    effort = least(CAREFUL, quick)
+    rows = [
+        row
+        for size in sizes
+        for row in field.compare(task_for("all_reduce", size, field.ranks, effort, in_place=True), effort)
+    ]
+    return {f"all_reduce {field.ranks}": rows}
+
+
+def others(field: Field, sizes: list[int], quick: bool) -> Result:
+    """All other collectives, at the same sizes."""
+    effort, rows = least(BRIEF, quick), []
+    for name, in_place in IN_PLACE.items():
+        for size in sizes if name != "barrier" else [0]:
+            rows += field.compare(task_for(name, size, field.ranks, effort, in_place=in_place), effort)
+    return {f"others {field.ranks}": rows}
+
+
+def forms(field: Field, sizes: list[int], quick: bool) -> Result:
+    """The all-reduce with other operators and in other forms."""
+    effort, rows = least(BRIEF, quick), []
+    for name, options in FORMS.items():
+        for size in sizes:
+            task = task_for("all_reduce", size, field.ranks, effort, in_place=True, **options)
+            rows += [{**row, "label": name} for row in field.compare(task, effort)]
+    return {f"forms {field.ranks}": rows}
+
+
+def arena(field: Field, sizes: list[int], quick: bool) -> Result:
+    """Private and arena buffers beside the fused kernel, which takes two ranks."""
+    if field.ranks != 2:
+        return {}
+    effort, rows = least(CAREFUL, quick), []
+    for size in sizes[-2:]:
+        plain = task_for("all_reduce", size, 2, effort, in_place=True)
+        tasks = {
+            "fused kernel": replace(plain, memory="shared", form="fused", check=0, batch=1),
+            "arena": replace(plain, memory="arena", batch=1),
+            "private": replace(plain, batch=1),
+        }
+        rows += together(field, tasks, effort)
+    return {"arena": rows}
+
+
+def dtypes(field: Field, sizes: list[int], quick: bool) -> Result:
+    """bfloat16 beside float32, and beside the other small dtypes, at 1 MiB."""
+    effort = least(CAREFUL, quick)
+    kinds = ("float32", "bfloat16", "float16", "float64", "int8")
+    size = 1 << (12 if quick else 20)
+    tasks = {name: task_for("all_reduce", size, field.ranks, effort, in_place=True, dtype=name) for name in kinds}
+    return {f"dtypes {field.ranks}": together(field, tasks, effort)}
+
+
+def together(field: Field, tasks: dict[str, Task], effort: Effort) -> list[Result]:
+    """Several tasks of hocket's that take turns in the same processes."""
+    entries = [Entry(label, field.sessions["hocket"], task) for label, task in tasks.items()]
+    take_turns(entries, effort)
+    return [{**entry.row(), "label": entry.key} for entry in entries]
+
+
+def waiting(field: Field, sizes: list[int], quick: bool) -> Result:
+    """Processor time of ranks that wait in a barrier for one that comes late."""
+    found = {}
+    for session in field.sessions.values():
+        with suppress(LibraryFailed):  # which the tables before this one tell
+            answers = session.ask("wait", seconds=0.2 if quick else 3.0)[1:]
+            found[session.name] = max(answer["busy"] / answer["wall"] for answer in answers)
+    return {f"waiting {field.ranks}": found}
+
+
+def memory(quick: bool) -> Result:
+    """What a group of four occupies, after calls of every size, when their arrays are gone again."""
+    effort = Effort(rounds=1, times=2, seconds=0.01)
+    with Session(LIBRARIES["hocket"], 4) as session:
+        idle = session.ask("memory")
+        for size in SIZES[: 3 if quick else None]:
+            for name in ("all_reduce", "all_gather", "all_to_all"):
+                take_turns([Entry("hocket", session, task_for(name, size, 4, effort))], effort)
+        used = session.ask("memory")
+
+    def total(answers: list[Result], when: str, name: str) -> int:
+        return sum(int(answer[when][name]) for answer in answers)
+
+    names = ("Pss_Anon", "Pss_Shmem", "Rss")
+    table = {
+        "before init": {name: total(idle, "before", name) for name in names},
+        "after init": {name: total(idle, "after", name) for name in names},
+        "after calls of every size": {name: total(used, "after", name) for name in names},
+    }
+    return {"memory": table}
+
+
+def crowds(sizes: list[int], quick: bool) -> Result:
+    """Far more ranks than cores. Without gloo, whose start alone would take most of the time."""
+    effort, found = least(Effort(rounds=3, times=20, warmup=1, seconds=0.3), quick), {}
+    for ranks in CROWDS:
+        with Field(["hocket", "openmpi", "mpich"], ranks) as field:
+            found[f"crowd {ranks}"] = [
+                row
+                for size in sizes[:1] + sizes[2:3] + sizes[4:5]
+                for row in field.compare(task_for("all_reduce", size, ranks, effort, in_place=True), effort)
+            ]
+    return found
+
+
+def overlap(quick: bool) -> Result:
+    """What the example prints."""
+    command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(ROOT / "examples" / "overlap.py")]
+    return {"overlap": subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout}
+
+
+SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
+    "all_reduce": all_reduce,
+    "others": others,
+    "forms": forms,
+    "arena": arena,
+    "dtypes": dtypes,
+    "waiting": waiting,
+}
+WHOLE = ("memory", "overlap", "crowds")
+
+
+def least(effort: Effort, quick: bool) -> Effort:
+    return replace(effort, rounds=2, times=3, warmup=1, seconds=0.01) if quick else effort
+
+
+def measure(only: list[str], quick: bool) -> Result:
+    console, start = Console(stderr=True), time.perf_counter()
+
+    def say(text: str) -> None:
+        console.print(f"[{time.perf_counter() - start:4.0f} s] {text}", highlight=False, markup=False)
+
+    sizes = SIZES[:3] if quick else SIZES
+    found: Result = {"machine": machine(), "date": datetime.now(timezone.utc).isoformat(timespec="minutes")}
+    for ranks in WORLDS if set(only) & set(SECTIONS) else ():
+        with Field(LIBRARIES, ranks) as field:
+            for reason in field.absent.values():
+                console.print(reason, markup=False, highlight=False)
+            for name in (name for name in SECTIONS if name in only):
+                say(f"{name}, {ranks} ranks")
+                found |= SECTIONS[name](field, sizes, quick)
+    if "memory" in only:
+        say("memory")
+        found |= memory(quick)
+    if "overlap" in only:
+        say("overlap")
+        found |= overlap(quick)
+    if "crowds" in only:
+        say("crowds")
+        found |= crowds(sizes, quick)
+    found["seconds"] = round(time.perf_counter() - start)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *WHOLE], default=[*SECTIONS, *WHOLE])
+    parser.add_argument("--quick", action="store_true", help="small and short: to try this program out")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs", help="where performance.md and .png are written")
+    parser.add_argument("--page-only", action="store_true", help="write the page from what was measured last")
+    options = parser.parse_args()
+    if options.page_only:
+        found = json.loads(KEPT.read_text())
+    else:
+        found = measure(options.only, options.quick)
+        if not options.quick:
+            KEPT.parent.mkdir(exist_ok=True)
+            before = (
+                json.loads(KEPT.read_text()) if KEPT.exists() and len(options.only) < len([*SECTIONS, *WHOLE]) else {}
+            )
+            found = before | found
+            KEPT.write_text(json.dumps(found))
+    rows = [row for value in found.values() if isinstance(value, list) for row in value]
+    options.output.mkdir(parents=True, exist_ok=True)
+    write(found, options.output)
+    for error in dict.fromkeys(row["error"] for row in rows if row["error"]):
+        print(error, file=sys.stderr)
+    return 1 if any(row["wrong"] or row["error"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""`hocket bench` as a user types it, with real processes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hocket.bench import sweep
+from hocket.bench.peers import LIBRARIES
+from hocket.bench.peers.data import COLLECTIVES
+from hocket.bench.session import LibraryFailed, Session
+from hocket.cli import app, bench
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["-n", "3", "-w", "1", "--rounds", "2", "--seconds", "0.01"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hocket", "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+
+
+def test_help_teaches() -> None:
+    text = re.sub(r"\s+", " ", run("--help").stdout)
+    for word in (
+        "-b",
+        "-e",
+        "-f",
+        "-n",
+        "-w",
+        "-c",
+        "--ranks",
+        "--vs",
+        "--json",
+        "--csv",
+        "--plot",
+        "--memory",
+        "--form",
+    ):
+        assert word in text
+    assert "hocket bench -b 8 -e 64M -f 8" in text
+
+
+def test_a_small_run(tmp_path: Path) -> None:
+    """Every collective, out of place and in place, checked."""
+    table = tmp_path / "figures.csv"
+    done = run("all", "--sizes", "8,12K", "-c", "3", "--ranks", "2,3", *TINY, "--json", "--csv", str(table))
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["wrong"] for row in rows} == {0}
+    assert {row["ranks"] for row in rows} == {2, 3}
+    assert len(rows) == 2 * (8 * 2 * 2 + 2 + 1)  # ranks x (collectives x sizes x in place or not, send_recv, barrier)
+    assert all(row["p99_us"] >= row["p50_us"] * 0.5 > 0 for row in rows)
+    assert {row["algorithm"] for row in rows if row["collective"] == "barrier"} == {"dissemination"}
+    assert len(list(csv.DictReader(table.open()))) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--form", "persistent"],
+        ["--form", "async", "--dtype", "bfloat16"],
+        ["--memory", "arena", "--op", "mean", "--dtype", "int32"],
+        ["--op", "fmax"],
+        ["--algorithm", "ring"],
+    ],
+    ids=" ".join,
+)
+def test_ways_to_call(options: list[str]) -> None:
+    done = run("all_reduce", "--sizes", "1K", *TINY, *options)
+    assert done.returncode == 0, done.stderr
+    assert "busbw" in done.stdout
+    if "ring" in options:
+        assert "ring" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["all_reduced"], "all_reduced"),
+        (["-b", "8X"], "8X"),
+        (["-b", "8", "-e", "4"], "no less"),
+        (["--sizes", "8,,"], "is not a size"),
+        (["--ranks", "two"], "two"),
+        (["--ranks", "0"], "at least one"),
+        (["--vs", "nccl"], "nccl"),
+        (["--op", "summ"], "Did you mean"),
+        (["--dtype", "float31"], "float31"),
+        (["--algorithm", "rings"], "rings"),
+        (["--form", "maybe"], "maybe"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(arguments: list[str], word: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert word in re.sub(r"\s*│?\n│?\s*", " ", done.stderr)
+
+
+class Spoilt(sweep.Field):
+    """Three elements of every result of hocket's are wrong."""
+
+    def compare(self, task: Any, effort: Any) -> list[dict[str, Any]]:
+        return [{**row, "wrong": 3} for row in super().compare(task, effort)]
+
+
+def test_wrong_results_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "Field", Spoilt)
+    done = command("--sizes", "8", *TINY)
+    assert done.exit_code == 1
+    assert re.search(r"\b3\b", done.output)
+
+
+def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "find_spec", lambda _: None)
+    done = command("--plot", "figure.png")
+    assert done.exit_code == 2
+    assert "hocket[plot]" in done.output
+
+
+def test_an_absent_peer_is_named_and_the_rest_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    absent = replace(LIBRARIES["mpich"], places=[tmp_path / ".venv-mpich"])
+    monkeypatch.setitem(LIBRARIES, "mpich", absent)
+    done = command("--sizes", "8", "--vs", "mpich", *TINY)
+    assert done.exit_code == 0
+    assert "MPICH is not installed" in done.output
+    assert "busbw" in done.output
+
+
+@pytest.mark.parametrize("key", [key for key in LIBRARIES if key != "hocket"])
+def test_the_peers_calls_are_right(key: str) -> None:
+    """Where a peer is installed: whatever it has of the collectives gives what NumPy says."""
+    if LIBRARIES[key].place() is None:
+        pytest.skip(LIBRARIES[key].advice())
+    effort, had = sweep.Effort(rounds=1, times=3, warmup=1, check=3, seconds=0.01), set()
+    with sweep.Field([key], 2) as field:
+        for name in COLLECTIVES:
+            for in_place in (False, True):
+                (row,) = field.compare(sweep.task_for(name, 12 << 10, 2, effort, in_place=in_place), effort)
+                assert (row["wrong"], row["error"]) == (0, ""), name
+                had |= {name} if row["samples"] else set()
+        for options in ({"op": "mean"}, {"op": "fmax"}, {"form": "async"}, {"form": "persistent"}):
+            (row,) = field.compare(sweep.task_for("all_reduce", 12 << 10, 2, effort, in_place=True, **options), effort)
+            assert (row["wrong"], row["error"]) == (0, ""), options
+    assert had == set(COLLECTIVES)
+
+
+def command(*arguments: str) -> Any:
+    """In this process, so that parts can be replaced."""
+    if "bench" not in {each.name for each in app.registered_commands}:
+        app.command("bench")(bench.bench)
+        app.command("other", hidden=True)(lambda: None)
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+def test_a_library_that_ends_says_why() -> None:
+    broken = replace(LIBRARIES["hocket"], script="nothing_of_that_name")
+    with pytest.raises(LibraryFailed, match=r"(?s)hocket with 2 ranks broke off.*nothing_of_that_name"):
+        Session(broken, 2)
+
+
+def test_a_session_leaves_no_process() -> None:
+    with Session(LIBRARIES["hocket"], 2) as session:
+        assert session.name.startswith("hocket ")
+        answers = session.ask("memory")
+        assert answers[0]["after"]["Rss"] > 0
+        processes = session._processes
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_a_failed_task_ends_the_session_and_tells() -> None:
+    with Session(LIBRARIES["hocket"], 2) as session:
+        with pytest.raises(LibraryFailed, match="no_such_call"):
+            session.ask("time", collective="no_such_call", count=4)
+        assert "no_such_call" in session.dead
+
+
+def test_the_example_of_overlap() -> None:
+    command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(ROOT / "examples" / "overlap.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    for line in (
+        r"compute only +[\d.]+ ms",
+        r"communicate only +[\d.]+ ms",
+        r"both at once +[\d.]+ ms",
+        r"overlap +-?\d+%",
+    ):
+        assert re.search(line, done.stdout), done.stdout

@@ -1,0 +1,200 @@
+"""Rows become tables, JSON, CSV, pictures and docs/performance.md; the libraries' processes are stood in for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hocket.bench import show
+from hocket.bench.peers import LIBRARIES
+from hocket.bench.session import LibraryFailed
+from hocket.bench.sweep import Effort, Entry, ratio, take_turns, task_for
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+EFFORT = Effort(rounds=3, times=4)
+
+
+class Pretend:
+    """A session of two ranks whose calls take `seconds` on rank 0 and twice that on rank 1."""
+
+    ranks, dead = 2, ""
+
+    def __init__(self, name: str, seconds: float, wrong: int = 0, lacks: bool = False, fails: bool = False) -> None:
+        self.name, self.seconds, self.wrong, self.lacks, self.fails = name, seconds, wrong, lacks, fails
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, what: str, **task: Any) -> list[dict[str, Any]]:
+        self.asked.append(task)
+        if self.fails:
+            raise LibraryFailed(f"{self.name} broke off")
+        if self.lacks:
+            return [{"lacks": True}] * 2
+        took = [[self.seconds * factor] * task["times"] for factor in (1, 2)]
+        common = {"wall": 1e-4, "algorithm": "", "wrong": self.wrong if task["check"] else 0}
+        return [{"seconds": seconds, **common} for seconds in took]
+
+
+def rows_of(sessions: dict[str, Pretend], size: int = 1 << 20, collective: str = "all_reduce") -> list[dict[str, Any]]:
+    task = task_for(collective, size, 2, EFFORT, in_place=True)
+    entries = [Entry(key, session, task) for key, session in sessions.items()]  # type: ignore[arg-type]
+    take_turns(entries, EFFORT)
+    return [entry.row() for entry in entries]
+
+
+def test_the_slowest_rank_counts() -> None:
+    (row,) = rows_of({"hocket": Pretend("hocket 1", 1e-3)})
+    assert row["p50_us"] == row["p99_us"] == pytest.approx(2000)
+    assert row["algbw"] == pytest.approx((1 << 20) / 2e-3 / 1e9)
+    assert row["busbw"] == row["algbw"]  # 2(n-1)/n is 1 for two
+    assert row["samples"] == EFFORT.rounds * EFFORT.times
+    assert (row["library"], row["wrong"], row["bytes"], row["count"]) == ("hocket 1", 0, 1 << 20, 1 << 18)
+
+
+def test_a_ping_pong_is_half_of_there_and_back() -> None:
+    (row,) = rows_of({"hocket": Pretend("hocket 1", 1e-3)}, collective="send_recv")
+    assert row["p50_us"] == pytest.approx(1000)
+
+
+def test_libraries_take_turns() -> None:
+    order: list[str] = []
+    sessions = {key: Pretend(key, 1e-3) for key in ("hocket", "openmpi", "gloo")}
+    for session in sessions.values():
+        ask = session.ask
+        session.ask = lambda what, ask=ask, name=session.name, **task: (order.append(name), ask(what, **task))[1]  # type: ignore[method-assign]
+    rows_of(sessions)
+    assert order == ["hocket", "openmpi", "gloo"] * (1 + EFFORT.rounds)
+
+
+def test_results_are_checked_once() -> None:
+    session = Pretend("hocket", 1e-3, wrong=3)
+    (row,) = rows_of({"hocket": session})
+    assert row["wrong"] == 6  # three on each rank
+    assert [task["check"] for task in session.asked] == [1, 0, 0, 0]
+
+
+def test_the_ratio_is_of_the_best_peer() -> None:
+    rows = rows_of({"hocket": Pretend("hocket", 1e-3), "openmpi": Pretend("o", 4e-3), "gloo": Pretend("g", 9e-3)})
+    assert ratio(rows) == pytest.approx(4)
+    assert ratio(rows, lambda key: key == "gloo") == pytest.approx(9)
+    assert show.three(ratio(rows[:1])) == "-"
+
+
+def test_what_is_lacking_or_failed_is_left_out() -> None:
+    sessions = {
+        "hocket": Pretend("hocket", 1e-3),
+        "openmpi": Pretend("o", 2e-3, lacks=True),
+        "mpich": Pretend("m", 3e-3, fails=True),
+        "gloo": Pretend("g", 8e-3),
+    }
+    rows = rows_of(sessions)
+    assert [row["lacks"] for row in rows] == [False, True, False, False]
+    assert [row["error"] for row in rows] == ["", "", "m broke off", ""]
+    assert ratio(rows) == pytest.approx(8)
+    text = printed(show.versus_table(rows, "title"))
+    assert "failed" in text
+    assert " - " in text
+
+
+def printed(table: Any) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_tables_have_the_columns_of_nccl_tests() -> None:
+    rows = rows_of({"hocket": Pretend("hocket", 1e-3, wrong=1)})
+    text = printed(show.own_table([*rows, {**rows[0], "in_place": False, "wrong": 0}], "title"))
+    for word in ("size", "count", "type", "op", "p50", "p99", "algbw", "busbw", "wrong", "1048576", "262144", "2000"):
+        assert word in text
+    assert text.count("busbw") == 2
+
+
+def test_json_and_csv_hold_every_figure() -> None:
+    rows = rows_of({"hocket": Pretend("hocket", 1e-3), "gloo": Pretend("gloo", 1e-3, lacks=True)})
+    text = io.StringIO()
+    show.write_json(rows, text)
+    read = json.loads(text.getvalue())
+    assert read["machine"]["cores"] >= 1
+    assert read["rows"][0] == rows[0]
+    assert read["rows"][1]["p50_us"] is None
+    text = io.StringIO()
+    show.write_csv(rows, text)
+    lines = list(csv.DictReader(io.StringIO(text.getvalue())))
+    assert [line["key"] for line in lines] == ["hocket", "gloo"]
+    assert list(lines[0]) == list(rows[0])
+    assert float(lines[0]["p50_us"]) == pytest.approx(2000)
+
+
+def test_a_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra: pip install hocket[plot]")
+    from hocket.bench.plot import plot
+
+    sessions = {"hocket": Pretend("hocket", 1e-3), "gloo": Pretend("gloo", 2e-3)}
+    plot([row for size in (8, 1024) for row in rows_of(sessions, size)], tmp_path / "p.png", "title")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra: pip install hocket[plot]")
+    from page import write
+
+    sessions = {
+        "hocket": Pretend("hocket 1", 1e-3),
+        "openmpi": Pretend("MPI 2", 3e-3),
+        "gloo": Pretend("gloo 3", 19e-3),
+    }
+    goals = rows_of(sessions, 64 << 20)
+    limit = [{**row, "label": label} for row, label in zip(goals, ("fused kernel", "arena", "private"), strict=True)]
+    memory = {"Pss_Anon": 1 << 20, "Pss_Shmem": 0, "Rss": 2 << 20}
+    found = {
+        "machine": show.machine(),
+        "date": "today",
+        "seconds": 5,
+        "all_reduce 2": goals,
+        "all_reduce 4": [{**row, "ranks": 4} for row in goals],
+        "others 2": [{**row, "collective": "broadcast"} for row in goals],
+        "forms 2": [{**row, "label": "mean"} for row in goals],
+        "arena": limit,
+        "dtypes 2": [{**goals[0], "label": "float32"}, {**goals[1], "label": "bfloat16"}],
+        "crowd 8": goals,
+        "waiting 2": {"hocket 1": 0.001, "MPI 2": 0.9},
+        "memory": {"before init": memory, "after init": {**memory, "Pss_Shmem": 65 << 20}},
+        "overlap": "hidden\n",
+    }
+    write(found, tmp_path)
+    page = (tmp_path / "performance.md").read_text()
+    assert any("| 3.00 | 4.00 | **missed** | 19.0 | **missed** |" in line for line in page.splitlines())  # two ranks
+    assert any("| 3.00 | 3.00 | met | 19.0 | **missed** |" in line for line in page.splitlines())  # four
+    for text in (
+        "hocket bench all --ranks 2 --sizes 64M --vs all",
+        "at most 1.3 | **missed**",
+        "0.10% | met",
+        "| 65.0 |",
+    ):
+        assert text in page
+    assert (tmp_path / "performance.png").exists()
+
+
+@pytest.mark.parametrize("key", [key for key in LIBRARIES if key != "hocket"])
+def test_what_is_missing_is_named_with_the_way_to_install_it(key: str) -> None:
+    advice = LIBRARIES[key].advice()
+    assert advice.startswith(LIBRARIES[key].name)
+    assert "make bench" in advice
+    assert "pip install" in advice
+
+
+def test_more_ranks_than_cores_give_their_core_away() -> None:
+    place = Path("/somewhere")
+    for key, word in (("openmpi", "mpi_yield_when_idle"), ("mpich", "MPIR_CVAR_POLLS_BEFORE_YIELD")):
+        few, many = (LIBRARIES[key].commands(place, "address", ranks, cores=2)[0] for ranks in (2, 4))
+        assert word not in few
+        assert word in many
+        assert many.index(word) > many.index("/somewhere/bin/mpirun")
+    assert len(LIBRARIES["gloo"].commands(place, "address", 3, cores=2)) == 3
