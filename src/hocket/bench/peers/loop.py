@@ -32,7 +32,7 @@ Run = Callable[[], Any]
 
 
 class Library(Protocol):
-    """What a library is, to this loop. `front` says that an in-place block result lies in front of its vector."""
+    """What a library is, to this loop. `front`: an in-place reduce_scatter leaves its result in front of its vector."""
 
     name: str
     rank: int
@@ -119,7 +119,8 @@ def buffers(library: Library, task: Task) -> tuple[Array, Array]:
     whole.fill(0)
     if sizes[0] == sizes[1]:
         return whole, whole
-    part = whole[block(task.count, 0 if library.front and sizes[1] < sizes[0] else library.rank, n)]
+    place = 0 if library.front and task.collective == "reduce_scatter" else library.rank
+    part = whole[block(task.count, place, n)]
     return (part, whole) if sizes[0] < sizes[1] else (whole, part)
 
 
