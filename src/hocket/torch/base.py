@@ -17,6 +17,7 @@ from ..rendezvous import connect
 from ..run.native import create_outbox
 from . import last_words, where
 from .store import TorchStore
+from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Queue, Tensors, Transfer
 
 Job = Callable[[], None]
@@ -39,6 +40,7 @@ class Options:
 _options = Options()  # of the default group
 
 
+@uncompiled
 class Base(dist.ProcessGroup):
     """One rank's end of a group.
 

@@ -15,11 +15,13 @@ from .base import Base
 from .monitor import monitored_barrier
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
 from .tensors import Row, Rows
+from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
 Tensor: TypeAlias = torch.Tensor
 
 
+@uncompiled
 class ProcessGroup(Base):
     """One rank's end of a group. Torch makes it; `shutdown`, which `destroy_process_group` calls, closes it."""
 

@@ -20,11 +20,13 @@ import torch.distributed as dist
 from ..errors import CollectiveTimeout
 from ..messages import Message
 from .tensors import Row
+from .uncompiled import uncompiled
 
 Tensors: TypeAlias = Sequence[torch.Tensor]
 NO_TIMEOUT = timedelta(0)
 
 
+@uncompiled
 class Done(dist.Work):
     """A call that had ended when it returned, with these results. One without any serves for all calls that are not
     asynchronous, whose result nobody asks for."""
@@ -62,6 +64,7 @@ class Done(dist.Work):
 DONE = Done()
 
 
+@uncompiled
 class Pending(dist.Work):
     """A call that may still be in flight. `tensors` are its results."""
 
@@ -122,6 +125,7 @@ class Pending(dist.Work):
         return self._tensors
 
 
+@uncompiled
 class Collective(Pending):
     """A collective call in a queue. `where` tells the line of the user's program that made it."""
 
@@ -157,6 +161,7 @@ class Collective(Pending):
         return future
 
 
+@uncompiled
 class Transfer(Pending):
     """A message on its way. Whoever looks whether it has arrived, or waits for it, moves it on."""
 
