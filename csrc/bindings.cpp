@@ -40,8 +40,9 @@ CustomFold custom_fold(nb::object function) {
 }
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
-                  std::vector<int32_t> unheard, uint64_t segment, uint64_t tmp_bytes, uint64_t itemsize,
-                  uint64_t divisor, bool signals, int dtype, int op, nb::object custom, std::string text) {
+                  std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
+                  uint64_t itemsize, uint64_t divisor, bool signals, int dtype, int op, nb::object custom,
+                  std::string text) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -50,6 +51,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .divisor = divisor,
                      .signals = signals,
                      .unheard = std::move(unheard),
+                     .untold = std::move(untold),
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
                      .custom = custom_fold(std::move(custom)),
                      .text = std::move(text),
@@ -96,8 +98,8 @@ NB_MODULE(_core, m) {
   nb::register_exception_translator(raise_failure, failure.ptr());
 
   nb::class_<Program>(m, "Program")
-      .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "segment"_a, "tmp_bytes"_a, "itemsize"_a,
-           "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
+      .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
+           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
 
   nb::class_<SharedMemory>(m, "SharedMemory")
       .def(

@@ -79,6 +79,7 @@ struct Program {
   uint64_t divisor;              // what a finished reduction is divided by; 1: nothing
   bool signals;                  // whether messages of no bytes are sent all the same, as a barrier's are
   std::vector<int32_t> unheard;  // peers that send this rank nothing
+  std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
   std::string text;  // what an error calls it

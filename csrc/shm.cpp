@@ -11,90 +11,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
+
+#include "outbox.h"
 
 namespace hocket {
 
 namespace {
 
-constexpr uint64_t line = 64, page = 4096;
-constexpr uint64_t depth = 64;      // descriptors per channel
-constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
-constexpr uint64_t text_count = 64, text_bytes = 4096;
-constexpr uint64_t reason_bytes = 2048;
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
-
-uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-
-void put(char* to, uint64_t room, const std::string& text) {
-  const size_t n = std::min<size_t>(text.size(), room - 1);
-  std::memcpy(to, text.data(), n);
-  to[n] = 0;
-}
-
-std::string get(const char* from, uint64_t room) { return std::string(from, strnlen(from, room)); }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-}  // namespace
-
-struct alignas(line) Descriptor {
-  static constexpr uint64_t room = 32;  // bytes that fit in here
-  std::atomic<uint64_t> turn;           // 1 + the message's number in its channel, once it is there
-  uint64_t call;
-  uint64_t bytes;
-  uint32_t place;
-  uint32_t kind;  // where the bytes are
-  enum : uint32_t { here, slot, view, put };
-  union {
-    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena
-    std::byte payload[room];
-  };
-};
-static_assert(sizeof(Descriptor) == line);
-
-struct Outbox {
-  struct alignas(line) Entry {  // a call that this rank entered
-    std::atomic<uint64_t> call;
-    std::atomic<uint64_t> fingerprint;
-    std::atomic<uint64_t> out;  // where its output lies in its arena; 0: not there
-  };
-  struct alignas(line) Count {
-    std::atomic<uint64_t> read;  // messages from that peer, all in all
-  };
-  struct Text {
-    std::atomic<uint64_t> fingerprint;
-    char text[text_bytes - 8];
-  };
-
-  alignas(line) std::atomic<uint32_t> bell;
-  alignas(line) std::atomic<uint32_t> sleepers;
-  alignas(line) std::atomic<uint32_t> left;
-  std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once `culprit` and `reason` are there
-  int32_t culprit;
-  char reason[reason_bytes];
-  Entry board[board_size];
-  Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
-  Text texts[text_count];
-
-  Count* counts() { return reinterpret_cast<Count*>(this + 1); }
-  Descriptor* descriptors(int size, int peer) {
-    return reinterpret_cast<Descriptor*>(counts() + size) + static_cast<uint64_t>(peer) * depth;
-  }
-  std::byte* slots(int size) { return reinterpret_cast<std::byte*>(descriptors(size, size)); }
-};
-
-namespace {
-
-// Where the arena begins in an outbox: behind all else, on a page.
-uint64_t arena_offset(int size, uint64_t slots) {
-  const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
-  return round_up(sizeof(Outbox) + channels + slots + Mailbox::region_bytes(size), page);
 }
 
 }  // namespace
@@ -276,6 +204,14 @@ void SharedMemory::release(int peer) {
   ring(peer);
 }
 
+void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
+  compare(peer);
+  throw Failure{Failure::internal, peer,
+                "in " + title(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) +
+                    " with " + std::to_string(message.bytes) + " bytes came where call " +
+                    std::to_string(expected.call) + " has one of " + std::to_string(bytes)};
+}
+
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
 void SharedMemory::ring(int peer) {
@@ -310,17 +246,6 @@ void SharedMemory::check(int peer, Deadline deadline) {
   check_sockets();
 }
 
-void SharedMemory::check_peers(int waited_for) {
-  for (int peer = 0; peer < size_; ++peer) {
-    const Outbox& box = *boxes_[peer];
-    if (const uint32_t poisoned = box.poisoned.load(std::memory_order_acquire)) {
-      throw Failure{static_cast<Failure::Kind>(poisoned - 1), box.culprit, get(box.reason, reason_bytes), true};
-    }
-    if (peer != rank_) compare(peer);
-  }
-  if (waited_for >= 0 && boxes_[waited_for]->left.load(std::memory_order_acquire)) gone(waited_for, "left");
-}
-
 // A socket at its end means that the peer is gone: in peace if it said so before, else it died.
 void SharedMemory::check_sockets() {
   std::vector<pollfd> polls;
@@ -334,111 +259,6 @@ void SharedMemory::check_sockets() {
 // What a peer sent before it went still counts: its absence is an error only at the second look, after another poll.
 void SharedMemory::gone(int peer, const char* how) {
   if (gone_[peer].exchange(true)) throw Failure{Failure::peer_lost, peer, how};
-}
-
-// ---- the call board -------------------------------------------------------------------------------------------------
-
-void SharedMemory::describe(uint64_t fingerprint, const std::string& text) {
-  Outbox::Text& t = boxes_[rank_]->texts[fingerprint % text_count];
-  if (t.fingerprint.load(std::memory_order_relaxed) == fingerprint) return;
-  t.fingerprint.store(0, std::memory_order_release);
-  put(t.text, sizeof t.text, text);
-  t.fingerprint.store(fingerprint, std::memory_order_release);
-}
-
-uint64_t SharedMemory::enter(uint64_t fingerprint, const std::byte* out) {
-  const uint64_t call = number() + 1;
-  Outbox::Entry& e = boxes_[rank_]->board[call % board_size];
-  e.fingerprint.store(fingerprint, std::memory_order_relaxed);
-  e.out.store(reachable(out, Descriptor::room + 1) ? 1 + (out - arena_) : 0, std::memory_order_relaxed);
-  e.call.store(call, std::memory_order_release);
-  call_.store(call, std::memory_order_release);
-  return call;
-}
-
-void SharedMemory::meet(Peers peers, Deadline deadline) {
-  const uint64_t call = call_.load(std::memory_order_relaxed);
-  for (int peer : peers) {
-    const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
-    Wait wait(*this, deadline);
-    while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
-    compare(peer);
-  }
-}
-
-uint64_t SharedMemory::next(int peer, uint64_t expected, Deadline deadline) {
-  const uint64_t call = number() + 1;
-  Outbox::Entry& own = boxes_[rank_]->waits;
-  own.fingerprint.store(expected, std::memory_order_relaxed);
-  own.call.store(call, std::memory_order_release);
-  const Outbox::Entry &theirs = boxes_[peer]->board[call % board_size], &wait_of_theirs = boxes_[peer]->waits;
-  Wait wait(*this, deadline);
-  while (theirs.call.load(std::memory_order_acquire) < call) {
-    if (wait_of_theirs.call.load(std::memory_order_acquire) == call) {
-      const uint64_t other = wait_of_theirs.fingerprint.load(std::memory_order_relaxed);
-      differ(peer, first_line(text_of(rank_, expected)), first_line(text_of(peer, other)));
-    }
-    wait.idle(peer);
-  }
-  return theirs.fingerprint.load(std::memory_order_relaxed);
-}
-
-std::string SharedMemory::learn(int peer, const std::string& expected, Deadline deadline) {
-  const uint64_t fingerprint = std::hash<std::string>()(expected);
-  describe(fingerprint, expected);
-  next(peer, fingerprint, deadline);
-  return text(peer, number() + 1);
-}
-
-// Throws when `peer` is in the same call as we are and means something else by it.
-void SharedMemory::compare(int peer) {
-  const uint64_t call = call_.load(std::memory_order_acquire);
-  const Outbox::Entry& theirs = boxes_[peer]->board[call % board_size];
-  const Outbox::Entry& ours = boxes_[rank_]->board[call % board_size];
-  if (call == 0 || theirs.call.load(std::memory_order_acquire) != call) return;
-  if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
-  differ(peer, title(rank_, call), title(peer, call));
-}
-
-// Both calls, ours first, one a line.
-void SharedMemory::differ(int peer, const std::string& ours, const std::string& theirs) {
-  throw Failure{Failure::mismatch, peer, ours + "\n" + theirs};
-}
-
-std::string SharedMemory::text(int peer, uint64_t call) const {
-  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
-  if (e.call.load(std::memory_order_acquire) != call) return "(another call)";
-  return text_of(peer, e.fingerprint.load(std::memory_order_relaxed));
-}
-
-std::string SharedMemory::text_of(int peer, uint64_t fingerprint) const {
-  const Outbox::Text& t = boxes_[peer]->texts[fingerprint % text_count];
-  if (t.fingerprint.load(std::memory_order_acquire) != fingerprint) return "(a call it no longer describes)";
-  return get(t.text, sizeof t.text);
-}
-
-std::string SharedMemory::title(int peer, uint64_t call) const { return first_line(text(peer, call)); }
-
-void SharedMemory::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
-  compare(peer);
-  throw Failure{Failure::internal, peer,
-                "in " + title(rank_, call_.load()) + " a message of call " + std::to_string(message.label.call) +
-                    " with " + std::to_string(message.bytes) + " bytes came where call " +
-                    std::to_string(expected.call) + " has one of " + std::to_string(bytes)};
-}
-
-void SharedMemory::poison(const Failure& failure) {
-  Outbox& own = *boxes_[rank_];
-  if (own.poisoned.load(std::memory_order_relaxed) != 0) return;
-  own.culprit = failure.peer;
-  put(own.reason, reason_bytes, failure.text);
-  own.poisoned.store(1 + failure.kind, std::memory_order_release);
-  for (int peer = 0; peer < size_; ++peer) ring(peer);
-}
-
-void SharedMemory::leave() {
-  boxes_[rank_]->left.store(1, std::memory_order_release);
-  for (int peer = 0; peer < size_; ++peer) ring(peer);
 }
 
 }  // namespace hocket

@@ -26,7 +26,7 @@
 
 namespace hocket {
 
-struct Outbox;      // the layout, in shm.cpp
+struct Outbox;      // the layout, in outbox.h
 struct Descriptor;  // one message, one cache line
 
 // One mapped memory file.

@@ -12,6 +12,7 @@ class Program:
         sends: list[tuple[int, int, int, int, int, list[int], int, bool, bool]],
         receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]],
         unheard: list[int],
+        untold: list[int],
         segment: int,
         tmp_bytes: int,
         itemsize: int,

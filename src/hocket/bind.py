@@ -120,6 +120,10 @@ class Rows(NamedTuple):
         """The peers that send this rank anything."""
         return {peer for *_, size, sources, _, _ in self.receives if size or signals for peer, *_ in sources} - {LOCAL}
 
+    def told(self, signals: bool) -> set[int]:
+        """The peers that this rank sends anything."""
+        return {peer for *_, size, peers, _, _, _ in self.sends if size or signals for peer in peers}
+
 
 def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) -> Share:
     """The share of `rank`. With `in_place`, `inp` and `out` share memory wherever both have a slot of one index.

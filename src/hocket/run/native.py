@@ -103,11 +103,12 @@ class Native:
             out = Call(call.collective, call.dtype, sum(received), sizes=received).chunk_sizes(plan.chunks, self.size)
         sends, receives, tmp_bytes = rows = share.bind(inp, out, itemsize)
         signals = plan.collective == "barrier"
-        unheard = sorted(set(range(self.size)) - {self.rank} - rows.heard(signals))
+        others = set(range(self.size)) - {self.rank}
         program = _core.Program(
             sends,
             receives,
-            unheard,
+            sorted(others - rows.heard(signals)),
+            sorted(others - rows.told(signals)),
             segment=min(whole, self._segment),
             tmp_bytes=tmp_bytes,
             itemsize=itemsize,
