@@ -48,7 +48,7 @@ docs: .venv/hocket ## write the pages that are made from plans
 	@$(bin)/python docs/generate_algorithms.py
 
 clean: ## delete everything that was built or installed here
-	rm -rf build dist .venv .venv-openmpi .venv-mpich .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-openmpi .venv-mpich .venv-gloo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # ── how the parts come about ──────────────────────────────────────────────────────────────────────────────────────────
