@@ -48,6 +48,7 @@ struct Outbox {
 
   alignas(line) std::atomic<uint32_t> bell;
   alignas(line) std::atomic<uint32_t> sleepers;
+  alignas(line) std::atomic<uint32_t> cpu;  // 1 + the core on which this rank last waited
   alignas(line) std::atomic<uint32_t> left;
   std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once `culprit` and `reason` are there
   int32_t culprit;

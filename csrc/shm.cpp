@@ -223,6 +223,13 @@ void SharedMemory::ring(int peer) {
   syscall(SYS_futex, &box.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+bool SharedMemory::shares_core(int peer) {
+  const uint32_t here = 1 + static_cast<uint32_t>(sched_getcpu());
+  std::atomic<uint32_t>& ours = boxes_[rank_]->cpu;
+  if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
+  return peer >= 0 && peer != rank_ && boxes_[peer]->cpu.load(std::memory_order_relaxed) == here;
+}
+
 uint32_t SharedMemory::announce() {
   boxes_[rank_]->sleepers.fetch_add(1, std::memory_order_seq_cst);
   return boxes_[rank_]->bell.load(std::memory_order_seq_cst);

@@ -93,6 +93,7 @@ class SharedMemory : public Port {
 
   void ring(int peer) override;
   bool crowded() const override { return crowded_; }
+  bool shares_core(int peer) override;
   uint32_t announce() override;
   void sleep(uint32_t seen, std::chrono::microseconds slice) override;
   void withdraw() override;

@@ -17,14 +17,15 @@ inline void pause() {
 }
 
 constexpr unsigned pauses_per_turn = 8;
-constexpr unsigned turns_of_spinning = 256;              // about 20 us, and only while every rank has a core
+constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
 }  // namespace
 
 void Wait::idle(int peer) {
   const unsigned turn = turn_++;
-  if (turn < turns_of_spinning && !waiter_.crowded()) {
+  if (turn % 16 == 0) spins_ = turn < turns_of_spinning && !waiter_.crowded() && !waiter_.shares_core(peer);
+  if (spins_) {
     for (unsigned i = 0; i < pauses_per_turn; ++i) pause();
     return;
   }

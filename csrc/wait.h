@@ -29,6 +29,8 @@ class Waiter {
   virtual void ring(int peer) = 0;
   // Whether ranks outnumber cores: then spinning only keeps from its core the rank that is waited for.
   virtual bool crowded() const = 0;
+  // Whether `peer` seems to have been put on the core that we run on, so that it cannot go on before we give way.
+  virtual bool shares_core(int /*peer*/) { return false; }
   // Announces a sleeper and returns what the bell showed; whoever publishes from now on will ring it.
   virtual uint32_t announce() = 0;
   // Sleeps until the bell shows something else than `seen`, or `slice` is over.
@@ -74,6 +76,7 @@ class Wait {
   unsigned turn_ = 0;
   uint32_t seen_ = 0;
   bool announced_ = false;
+  bool spins_ = false;
 };
 
 }  // namespace hocket
