@@ -1,0 +1,110 @@
+"""Writes docs/torch.md. Its table of what is supported is read from the tests: `python docs/generate_torch.py`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "torch.md"
+TESTS = sorted((ROOT / "tests" / "torch_backend").glob("test_*.py"))
+
+HEAD = """\
+# hocket for torch.distributed
+
+<!-- Written by docs/generate_torch.py; its table comes from the tests. Change those, not this. -->
+
+On the CPUs of one host, `hocket` takes the place of `gloo`. What a program calls stays what it is:
+
+```diff
++ import hocket.torch
+- torch.distributed.init_process_group("gloo")
++ torch.distributed.init_process_group("hocket")
+```
+
+The import registers the backend. From torch 2.14 on torch finds it without. It needs torch 2.13 or newer
+(`pip install 'hocket[torch]'`), no compiler, and no particular build of torch: it is written in Python before hocket's
+own core. The tests run with torch 2.13.0. Start the program as before, with `torchrun --standalone`, or with `hocket run`.
+[examples/train_ddp.py](../examples/train_ddp.py) trains over either backend, by `--backend`.
+`python benchmarks/torch_vs_gloo.py` measures both in one run on your machine.
+
+## What differs from gloo
+
+- **Where the ranks are.** On one host, for now. A rank on another host raises RendezvousError, which says so.
+- **A call that differs between ranks** (in shape, dtype, operator or root, or another call altogether) raises
+  `MismatchError` on every rank. Its text holds both calls, and the line of the program of each rank. Gloo hangs, ends
+  the process, or gives wrong numbers.
+- **A rank that dies, or ends with an exception,** makes the others raise `PeerLost`, which names it and its exception,
+  at once. They need not wait for a deadline.
+- **After such an error the group is broken**: later calls raise `GroupBroken`, which carries the first error. All of
+  hocket's errors are `RuntimeError`s.
+- **The deadline** is torch's: the `timeout` of `init_process_group` and `new_group`, 30 minutes unless you say.
+- **Results have the same bits on every rank and in every run**, whatever the sizes of the tensors.
+- **`AVG`** exists for all numbers. Of integers it truncates toward zero. Sums of integers wrap around.
+- **`bool`** is logical: `SUM` and `MAX` are "or", `PRODUCT` and `MIN` are "and". `AVG` of it is refused.
+- **`PREMUL_SUM`** exists: `torch.distributed._make_nccl_premul_sum(factor)`.
+- **Uneven** `all_to_all`, `all_gather`, `reduce_scatter` and `scatter` of lists work. In an all-to-all every rank sees
+  all sizes, and that senders and receivers agree on them.
+- **Tensors need not be contiguous.** What is written is written in place, without counting up autograd's version.
+- **Messages** (`send`, `recv`) carry their dtype and number of elements: a receiver that expects others raises
+  `MismatchError`.
+
+## Asynchronous calls
+
+`async_op=True` gives back a `Work` as ever. The call is made by a thread of the group, or by whoever waits for it.
+`wait` raises the call's error.
+
+`get_future()` of a collective waits for it: the future is done, and its callbacks run at once, in the caller. So they
+come at the same place of the program on every rank. A callback may make calls itself, as that of DDP's PowerSGD hook
+does; over gloo, several buckets of PowerSGD mix up their messages, and the process aborts. The price is that DDP does
+not communicate behind the back of the backward pass. Where ranks keep all cores busy there is no behind.
+
+The calls of one group are made in the order of the program, on every rank the same. A thread that communicates beside
+the main one (as `async_save` of a checkpoint does) needs a group of its own: `process_group=dist.new_group()`.
+
+## What is supported
+
+Each line is a test, which trains or computes something at 2, 3 and 4 ranks where nothing else is said, and compares it
+with gloo, with a single process, or with the definition.
+
+{table}
+
+## What is not, and why
+
+- **Sparse tensors** in `all_reduce`: give `tensor.to_dense()`.
+- **`dist.monitored_barrier`** on torch 2.13, which asks for gloo by name. `group.monitored_barrier(timeout)` is there,
+  and torch 2.14's `dist.monitored_barrier` calls it.
+- **`_c10d_functional.all_gather_into_tensor_out`** and its kin on torch 2.13, which has them for groups written in C++
+  only. `pg_options=hocket.torch.Options(gloo_fallback=True)` makes a gloo group beside each of hocket's, for these alone.
+- **`dist.split_group`** wants an accelerator, whatever the backend.
+- **Shard to Shard of a DTensor** never uses `all_to_all` on a CPU mesh, whatever the backend; torch gathers instead.
+- **Tensors on other devices.** `"cpu:hocket,cuda:nccl"` is not possible: a group in Python is the group of all devices.
+  Make two groups.
+- **The events of `torch.profiler`.**
+- **DDP's `mixed_precision` and its bfloat16 hooks** want CUDA, whatever the backend.
+"""
+
+
+def features() -> Iterator[tuple[str, str, str]]:
+    """Area, feature and test of each mark, in the order of the files."""
+    for path in TESTS:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                for call in node.decorator_list:
+                    if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.feature":
+                        area, feature = (ast.literal_eval(argument) for argument in call.args)
+                        yield area, feature, f"[{path.stem}](../tests/torch_backend/{path.name})::{node.name}"
+
+
+def page() -> str:
+    """The text of docs/torch.md."""
+    rows: dict[str, list[str]] = {}
+    for area, feature, test in features():
+        rows.setdefault(area, []).append(f"| {area} | {feature} | {test} |")
+    table = ["| | what | test |", "|---|---|---|", *(row for area in rows.values() for row in area)]
+    return HEAD.replace("{table}", "\n".join(table))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
