@@ -19,10 +19,22 @@ namespace hocket {
 namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
+constexpr Clock::duration between_moves = std::chrono::milliseconds(20);
 
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Moves this thread to another core. Two ranks that hand over to each other look idle enough to the kernel to be left
+// on one core for good, while another one stands empty. The thread may run where it might before, once it has moved.
+void step_aside(int core) {
+  cpu_set_t all, others;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  others = all;
+  CPU_CLR(core, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof all, &all);
 }
 
 }  // namespace
@@ -227,7 +239,13 @@ bool SharedMemory::shares_core(int peer) {
   const uint32_t here = 1 + static_cast<uint32_t>(sched_getcpu());
   std::atomic<uint32_t>& ours = boxes_[rank_]->cpu;
   if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
-  return peer >= 0 && peer != rank_ && boxes_[peer]->cpu.load(std::memory_order_relaxed) == here;
+  if (peer < 0 || peer == rank_ || boxes_[peer]->cpu.load(std::memory_order_relaxed) != here) return false;
+  const auto now = Clock::now().time_since_epoch().count();
+  if (rank_ > peer && now - moved_.load(std::memory_order_relaxed) > between_moves.count()) {
+    moved_.store(now, std::memory_order_relaxed);
+    step_aside(static_cast<int>(here) - 1);
+  }
+  return true;
 }
 
 uint32_t SharedMemory::announce() {

@@ -131,6 +131,7 @@ class SharedMemory : public Port {
   alignas(64) std::byte inline_[64];
   std::atomic<uint64_t> call_{0};                // the call this rank is in
   std::atomic<Clock::duration::rep> looked_{0};  // when the sockets were last looked at
+  std::atomic<Clock::duration::rep> moved_{0};   // when this rank last stepped aside
   std::vector<std::atomic<bool>> gone_;          // peers that were seen to be gone once
 };
 

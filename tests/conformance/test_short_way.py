@@ -210,3 +210,21 @@ def mismatch_on_the_short_way(group: Any) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_different_calls_are_found_where_all_ranks_take_the_short_way(world: Worlds, size: int) -> None:
     world(size).run(mismatch_on_the_short_way, fresh=True)
+
+
+def lopsided(group: Any) -> None:
+    """Ranks whose vectors are of very different lengths cut their messages alike."""
+    size = group.size
+    for big in (10, 10_000, 100_000):
+        rows = [big if other == 0 else 1 for other in range(size)] if group.rank == 0 else [2] * size
+        x = np.arange(sum(rows)) + 1000 * group.rank
+        came = group.all_to_all(x, sizes=rows)
+        want = [np.arange(2) + 2 * group.rank + 1000 * other for other in range(1, size)]
+        begin = 0 if group.rank == 0 else big + group.rank - 1
+        first = np.arange(begin, begin + (big if group.rank == 0 else 1))
+        assert (came == np.concatenate([first, *want])).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_all_to_all_between_long_and_short_vectors(world: Worlds, size: int) -> None:
+    world(size).run(lopsided)

@@ -109,7 +109,7 @@ class Native:
             receives,
             sorted(others - rows.heard(signals)),
             sorted(others - rows.told(signals)),
-            segment=min(whole, self._segment),
+            segment=self._segment,
             tmp_bytes=tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
