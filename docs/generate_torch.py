@@ -25,7 +25,8 @@ On the CPUs of one host, `hocket` takes the place of `gloo`. What a program call
 
 The import registers the backend. From torch 2.14 on torch finds it without. It needs torch 2.13 or newer
 (`pip install 'hocket[torch]'`), no compiler, and no particular build of torch: it is written in Python before hocket's
-own core. The tests run with torch 2.13.0. Start the program as before, with `torchrun --standalone`, or with `hocket run`.
+own core. The tests run with torch 2.13.0. Start the program as before, with `torchrun --standalone`, or with
+`hocket run`.
 [examples/train_ddp.py](../examples/train_ddp.py) trains over either backend, by `--backend`.
 `python benchmarks/torch_vs_gloo.py` measures both in one run on your machine.
 
@@ -76,7 +77,7 @@ with gloo, with a single process, or with the definition.
 - **`dist.monitored_barrier`** on torch 2.13, which asks for gloo by name. `group.monitored_barrier(timeout)` is there,
   and torch 2.14's `dist.monitored_barrier` calls it.
 - **`_c10d_functional.all_gather_into_tensor_out`** and its kin on torch 2.13, which has them for groups written in C++
-  only. `pg_options=hocket.torch.Options(gloo_fallback=True)` makes a gloo group beside each of hocket's, for these alone.
+  only. `pg_options=hocket.torch.Options(gloo_fallback=True)` makes a gloo group beside each of hocket's, for these.
 - **`dist.split_group`** wants an accelerator, whatever the backend.
 - **Shard to Shard of a DTensor** never uses `all_to_all` on a CPU mesh, whatever the backend; torch gathers instead.
 - **Tensors on other devices.** `"cpu:hocket,cuda:nccl"` is not possible: a group in Python is the group of all devices.
