@@ -91,7 +91,7 @@ def head(found: dict[str, Any]) -> str:
 
 
 def all_rows(found: dict[str, Any]) -> list[Row]:
-    return [row for value in found.values() if isinstance(value, list) for row in value]
+    return [row for value in found.values() if isinstance(value, list) for row in value if isinstance(row, dict)]
 
 
 def table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -103,9 +103,9 @@ def command(arguments: str) -> str:
     return f"```sh\n{arguments}\n```"
 
 
-def sizes_of(rows: Iterable[Row]) -> str:
-    sizes = sorted({row["bytes"] for row in rows if row["bytes"]})
-    return ",".join(binary(size).replace(" ", "").removesuffix("B").removesuffix("i") for size in sizes)
+def sizes_of(found: dict[str, Any]) -> str:
+    """As an option takes them: 8,1K,64M."""
+    return ",".join(binary(size).replace(" ", "").removesuffix("B").removesuffix("i") for size in found["sizes"])
 
 
 def met(value: float, goal: float, better: Callable[[float, float], bool] = lambda a, b: a >= b) -> str:
@@ -144,7 +144,7 @@ def goals(found: dict[str, Any]) -> list[str]:
         columns += ["ratio", "goal", "", "gloo / hocket", f"goal {GLOO}"]
         parts += [
             f"### {ranks} ranks",
-            command(f"hocket bench all_reduce --ranks {ranks} --sizes {sizes_of(rows)} --vs all"),
+            command(f"hocket bench all_reduce --ranks {ranks} --sizes {sizes_of(found)} --vs all"),
             table(columns, lines),
         ]
     title = "## float32 all-reduce, in place, private buffers"
@@ -169,7 +169,7 @@ def others(found: dict[str, Any]) -> list[str]:
         if rows:
             parts += [
                 f"### {ranks} ranks",
-                command(f"hocket bench all --ranks {ranks} --sizes {sizes_of(rows)} --vs all"),
+                command(f"hocket bench all --ranks {ranks} --sizes {sizes_of(found)} --vs all"),
                 compared(rows, lambda row: f"{row['collective']}{', in place' if row['in_place'] else ''}"),
             ]
     return ["## The other collectives", *parts] if parts else []
@@ -180,7 +180,7 @@ def forms(found: dict[str, Any]) -> list[str]:
     for ranks in GOALS:
         rows: list[Row] = found.get(f"forms {ranks}", [])
         if rows:
-            sizes = f"--ranks {ranks} --sizes {sizes_of(rows)} --vs all"
+            sizes = f"--ranks {ranks} --sizes {sizes_of(found)} --vs all"
             options = ("--op mean", "--op fmax", "--form async", "--form persistent")
             parts += [
                 f"### {ranks} ranks",

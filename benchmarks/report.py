@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from page import write
+from page import all_rows, write
 from rich.console import Console
 
 from hocket.bench.peers import LIBRARIES
@@ -45,7 +45,7 @@ FORMS: dict[str, dict[str, str]] = {
     "persistent": {"form": "persistent"},
 }
 CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
-BRIEF = Effort(rounds=3, times=15, seconds=0.2)
+BRIEF = Effort(rounds=3, times=15, warmup=1, seconds=0.15)
 Result = dict[str, Any]
 
 
@@ -191,6 +191,7 @@ def measure(only: list[str], quick: bool) -> Result:
                 console.print(reason, markup=False, highlight=False)
             for name in (name for name in SECTIONS if name in only):
                 say(f"{name}, {ranks} ranks")
+                field.revive()
                 found |= SECTIONS[name](field, sizes, quick)
     if "memory" in only:
         say("memory")
@@ -201,6 +202,7 @@ def measure(only: list[str], quick: bool) -> Result:
     if "crowds" in only:
         say("crowds")
         found |= crowds(sizes, quick)
+    found["sizes"] = sizes
     found["seconds"] = round(time.perf_counter() - start)
     return found
 
@@ -223,7 +225,7 @@ def main() -> int:
             )
             found = before | found
             KEPT.write_text(json.dumps(found))
-    rows = [row for value in found.values() if isinstance(value, list) for row in value]
+    rows = all_rows(found)
     options.output.mkdir(parents=True, exist_ok=True)
     write(found, options.output)
     for error in dict.fromkeys(row["error"] for row in rows if row["error"]):

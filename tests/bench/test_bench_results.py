@@ -157,6 +157,7 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
         "machine": show.machine(),
         "date": "today",
         "seconds": 5,
+        "sizes": [8, 64 << 20],
         "all_reduce 2": goals,
         "all_reduce 4": [{**row, "ranks": 4} for row in goals],
         "others 2": [{**row, "collective": "broadcast"} for row in goals],
@@ -173,7 +174,7 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
     assert any("| 3.00 | 4.00 | **missed** | 19.0 | **missed** |" in line for line in page.splitlines())  # two ranks
     assert any("| 3.00 | 3.00 | met | 19.0 | **missed** |" in line for line in page.splitlines())  # four
     for text in (
-        "hocket bench all --ranks 2 --sizes 64M --vs all",
+        "hocket bench all --ranks 2 --sizes 8,64M --vs all",
         "at most 1.3 | **missed**",
         "0.10% | met",
         "| 65.0 |",

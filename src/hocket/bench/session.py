@@ -19,6 +19,7 @@ from .peers import Peer
 
 STARTING = 120.0
 HEARTBEAT = 1.0
+LAST_WORDS = 3.0
 
 
 class LibraryFailed(RuntimeError):
@@ -102,22 +103,26 @@ class Session:
                 self._fail(f"took too long to {what}")
 
     def _fail(self, how: str, said: str = "") -> NoReturn:
+        if how == "broke off":  # the launcher will say why
+            self._wait(LAST_WORDS)
         said = said or (self._folder / "output").read_text(errors="replace").strip()[-2000:]
         self.dead = f"{self.name} with {self.ranks} ranks {how}" + (f":\n{said}" if said else "")
         raise LibraryFailed(self.dead)
 
     def _end(self) -> None:
         """The ranks end when their sockets close. Those that do not are ended, with all that they lead."""
-        deadline = time.monotonic() + 5.0
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
                 if number is not None and process.poll() is None:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, number)
-            for process in self._processes:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
-            deadline = time.monotonic() + 5.0
+            self._wait(5.0)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """End the processes, if any are left."""

@@ -147,6 +147,12 @@ class Field:
             self._stack.close()
             raise
 
+    def revive(self) -> None:
+        """Start anew what has failed, so that one failure is not the end of a long report."""
+        for name in [name for name, session in self.sessions.items() if session.dead]:
+            self.sessions[name].close()
+            self._start(name)
+
     def _start(self, name: str) -> None:
         try:
             session = Session(LIBRARIES[name], self.ranks)

@@ -212,10 +212,10 @@ def _print(rows: list[dict[str, Any]], collective: str, ranks: int) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console.width = 132
+        console.width = 140
     place = f"{collective}, {ranks} ranks on {machine()['cores']} cores"
     own = [row for row in rows if row["key"] == "hocket"]
-    split = console.width < 116  # nccl-tests' two halves side by side want some room
+    split = console.width < 140  # nccl-tests' two halves side by side want some room
     for part in ([row for row in own if row["in_place"] == way] for way in (False, True)) if split else (own,):
         if part:
             console.print(own_table(part, f"{part[0]['library'] or 'hocket'}: {place}"))
