@@ -11,7 +11,9 @@ of the two backends alternate, so that both see the same company on the machine.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -133,6 +135,7 @@ def measure(wanted: list[str], rounds: int, store: str) -> list[dict[str, Any]]:
         found.append({"case": name, "bytes": nbytes, "ranks": size, "best_us": best, "median_us": median})
     dist.destroy_process_group()
     group.close()
+    atexit.register(os._exit, 0)  # gloo's threads now and then abort a process that ends by itself
     return found
 
 

@@ -96,9 +96,8 @@ def test_starting_over(tmp_path: Path) -> None:
     )
     done = torchrun("--nproc-per-node", 3, "--max-restarts", 1, program)
     assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if "done" in line) == [
-        f"rank {rank} done at attempt 1" for rank in range(3)
-    ]
+    for rank in range(3):  # whose lines may run into one another
+        assert f"rank {rank} done at attempt 1" in done.stdout
 
 
 @pytest.mark.feature("Errors", "a killed rank is named on the others")
