@@ -7,6 +7,8 @@
 #include <sstream>
 #include <vector>
 
+#include "wait.h"
+
 namespace hocket::testing {
 
 using Bytes = std::vector<std::byte>;
@@ -31,6 +33,9 @@ inline int report() {
   std::printf("%zu passed, %zu failed\n", passed.load(), failed.load());
   return failed != 0;
 }
+
+// Long beyond every test: where it passes, a test has failed.
+inline Deadline watchdog() { return Clock::now() + std::chrono::seconds(60); }
 
 // A well-mixed function of its arguments: data that differ by rank, place and seed, and choices that can be repeated.
 inline uint64_t mix(uint64_t a, uint64_t b = 0, uint64_t c = 0) {

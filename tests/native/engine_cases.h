@@ -12,8 +12,6 @@ namespace hocket::testing {
 
 inline constexpr uint64_t kSeed = 20250117;
 
-inline Deadline watchdog() { return Clock::now() + std::chrono::seconds(60); }
-
 // Everything about one case follows from these.
 struct Case {
   Plan plan;
@@ -72,11 +70,12 @@ inline std::vector<Program> programs_of(const Case& c) {
 // Runs the programs on `ranks`, call after call, and tells how each rank ended. A rank that ended well has the memory
 // to show for it; of one that did not, it is undefined.
 inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std::vector<Memory>& ranks) {
-  const std::vector<End> ends = World(c.plan.size, c.weather).play([&](int rank, Port& port) {
+  const std::vector<End> ends = World(c.plan.size, c.weather).play([&](int rank, FakePort& port) {
     Memory& m = ranks[rank];
     auto* out = reinterpret_cast<std::byte*>(m.out.data());
     const auto* inp = c.in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
     for (int call = 1; call <= c.calls; ++call) {
+      port.enter(out);
       run(programs[rank], port, call, inp, out, watchdog());
       for (uint64_t& word : c.in_place ? m.out : m.inp) ++word;  // the memory is the caller's again
     }
@@ -139,6 +138,7 @@ inline Weather draw_weather(uint64_t seed, size_t depth, uint64_t segment) {
   weather.refusal = std::array<unsigned, 3>{0, 10, 60}[mix(seed, 8) % 3];
   weather.crowded = mix(seed, 9) % 2;
   weather.views = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 10) % 3];
+  weather.puts = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 20) % 3];
   return weather;
 }
 

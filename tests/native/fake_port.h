@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "check.h"
 
 namespace hocket::testing {
 
@@ -28,6 +29,7 @@ struct Weather {
   unsigned delay = 0;        // a message shows itself only after up to this many polls
   unsigned refusal = 0;      // of 100 operations that could succeed, so many do not
   unsigned views = 0;        // of 100 buffers, so many can be read by others where they lie
+  unsigned puts = 0;         // of 100 outputs, so many can be written by others
   bool crowded = true;
   int dying = -1;           // this rank
   size_t dies_at = 0;       // stops before its post() or release() of this index
@@ -41,9 +43,10 @@ struct End {
   bool died = false;
   std::optional<Failure> failure;
   std::string error;      // what it was that flew, if not a Failure
-  size_t operations = 0;  // post() and release()
+  size_t operations = 0;  // posts and releases
   size_t fused = 0;       // posts of what was reserved before a release()
   size_t viewed = 0;      // posts of views
+  size_t put = 0;         // posts of what was put
   int announced = 0;      // announcements not withdrawn
 };
 
@@ -57,14 +60,12 @@ class World {
         random_(weather.seed),
         staged_(size),
         channels_(size * size),
+        outputs_(size),
         vain_(size),
         seats_(size) {}
 
   // Runs `part` as every rank, each in its own thread.
-  std::vector<End> play(const std::function<void(int rank, Port&)>& part);
-
-  // The first mismatch or bug that a rank found: the others are told.
-  const std::optional<Failure>& poison() const { return poison_; }
+  std::vector<End> play(const std::function<void(int rank, FakePort&)>& part);
 
  private:
   friend class FakePort;
@@ -76,11 +77,15 @@ class World {
     ~Slot() { *staged -= bytes; }
   };
   struct Posted {
-    std::shared_ptr<Slot> slot;  // null for a view
+    std::shared_ptr<Slot> slot;  // null where nothing was staged
     const std::byte* data;
     uint64_t bytes;
     Label label;
     unsigned hidden;  // polls until it shows itself
+  };
+  struct Output {  // of the call that a rank has entered last
+    uint64_t call = 0;
+    std::byte* begin = nullptr;
   };
   struct Channel {
     std::deque<Posted> queue;
@@ -89,7 +94,7 @@ class World {
 
   Channel& channel(int from, int to) { return channels_[from * size_ + to]; }
   unsigned below(unsigned n) { return static_cast<unsigned>(random_() % n); }
-  void live(int rank, const std::function<void(int, Port&)>& part, End& end);
+  void live(int rank, const std::function<void(int, FakePort&)>& part, End& end);
   void hand_over(int rank);
   int choose();
 
@@ -98,9 +103,10 @@ class World {
   std::mt19937_64 random_;
   std::vector<uint64_t> staged_;
   std::vector<Channel> channels_;
+  std::vector<Output> outputs_;
   std::vector<int> running_, dead_;
-  std::optional<Failure> poison_;
-  std::vector<int> vain_;  // polls of each rank since there was anything that could help it
+  std::optional<Failure> poison_;  // the first mismatch or bug that a rank found: the others are told
+  std::vector<int> vain_;          // polls of each rank since there was anything that could help it
   size_t all_in_vain_ = 0;
 
   // Where a rank waits for its turn. Who has it touches all of the above without a lock.
@@ -121,7 +127,7 @@ class FakePort : public Port {
   std::byte* reserve(Peers peers, uint64_t bytes) override {
     const uint64_t staged = world_.staged_[rank_];
     if (!room(peers) || (staged != 0 && staged + bytes > world_.weather_.staging)) return in_vain(), nullptr;
-    if (refuses()) return nullptr;
+    if (reserved_ == nullptr && refuses()) return nullptr;
     reserved_.reset(new std::byte[bytes]);
     std::fill_n(reserved_.get(), bytes, std::byte{0xa5});
     released_since_ = false;
@@ -149,12 +155,33 @@ class FakePort : public Port {
     return true;
   }
 
+  // To be called before each run of the engine.
+  void enter(std::byte* out) {
+    World::Output& own = world_.outputs_[rank_];
+    own = {own.call + 1, out};
+  }
+
+  std::byte* target(int peer) override {
+    const World::Output &own = world_.outputs_[rank_], &theirs = world_.outputs_[peer];
+    const bool can_be = mix(world_.weather_.seed, own.call, rank_ * world_.size_ + peer) % 100 < world_.weather_.puts;
+    return can_be && own.call == theirs.call ? theirs.begin : nullptr;
+  }
+
+  void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override {
+    count();
+    ++end_.put;
+    reserved_.reset();
+    const int32_t to[] = {peer};
+    send(to, {nullptr, written, bytes, label, 0});
+  }
+
   uint64_t posted(int peer) const override { return world_.channel(rank_, peer).posted; }
 
   bool consumed(int peer, uint64_t count) override {
     const World::Channel& channel = world_.channel(rank_, peer);
-    if (channel.posted - channel.queue.size() < count) return in_vain(), false;
-    return !refuses();
+    const bool read = channel.posted - channel.queue.size() >= count;
+    if (read && world_.below(100) >= world_.weather_.refusal) return true;
+    return in_vain(), false;
   }
 
   bool peek(int peer, Message& message) override {
@@ -247,7 +274,7 @@ class FakePort : public Port {
   bool released_since_ = false;
 };
 
-inline std::vector<End> World::play(const std::function<void(int, Port&)>& part) {
+inline std::vector<End> World::play(const std::function<void(int, FakePort&)>& part) {
   std::vector<End> ends(size_);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size_; ++rank) running_.push_back(rank);
@@ -257,7 +284,7 @@ inline std::vector<End> World::play(const std::function<void(int, Port&)>& part)
   return ends;
 }
 
-inline void World::live(int rank, const std::function<void(int, Port&)>& part, End& end) {
+inline void World::live(int rank, const std::function<void(int, FakePort&)>& part, End& end) {
   seats_[rank].wait();
   try {
     FakePort port(*this, rank, end);

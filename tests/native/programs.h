@@ -111,11 +111,20 @@ class Lowering {
       : sizes_(sizes), rank_(rank), in_place_(in_place), finished_(plan.finished) {
     uint32_t step = 0;
     for (const Front& front : plan.fronts) {
+      read_now_.clear();
+      for (const Move& move : front) {
+        for (const auto& use : uses(move.from)) read_now_.insert(use);
+      }
       std::map<std::pair<int, int>, int> messages;
       for (const Move& move : front) ++messages[{move.from.rank, move.to.rank}];
       const auto once = [&](const Move& move) { return messages[{move.from.rank, move.to.rank}] == 1; };
       send(front, step, once);
       receive(front, step, once);
+      for (const Move& move : front) {
+        for (const Span& span : {move.from, move.to}) {
+          for (const auto& use : uses(span)) users_[use].insert(move.to.rank);
+        }
+      }
       ++step;
     }
     program.itemsize = 8;
@@ -132,8 +141,12 @@ class Lowering {
     std::map<Span, size_t> shared;
     for (const Move& move : front) {
       if (move.from.rank != rank_ || move.to.rank == rank_) continue;
+      const bool put = can_put(move);
       if (once(move) && shared.contains(move.from)) {
-        program.sends[shared[move.from]].peers.push_back(move.to.rank);
+        Send& s = program.sends[shared[move.from]];
+        s.peers.push_back(move.to.rank);
+        s.put &= put;
+        s.after = std::max(s.after, heard(move));
         continue;
       }
       const int32_t index = static_cast<int32_t>(program.sends.size());
@@ -143,8 +156,9 @@ class Lowering {
                                .from = place(move.from),
                                .bytes = bytes(move.from),
                                .peers = {move.to.rank},
-                               .after = writer(move.from),
-                               .staged = false});
+                               .after = put ? std::max(writer(move.from), heard(move)) : writer(move.from),
+                               .staged = false,
+                               .put = put});
       for (const Slot& slot : slots(move.from)) readers_[slot].push_back(index);
     }
   }
@@ -162,6 +176,7 @@ class Lowering {
         program.receives.push_back(r);
       }
       Receive& r = program.receives[folds[move.to]];
+      for (const auto& use : uses(move.from)) heard_[use] = static_cast<int32_t>(folds[move.to]);
       r.sources.push_back({local_source ? local : move.from.rank, mark(step, move.from), place(move.from)});
     }
     for (const auto& [span, index] : folds) {
@@ -201,6 +216,33 @@ class Lowering {
     return {all.begin(), all.end()};
   }
 
+  // A rank and a chunk of it, as inp or as out.
+  using Use = std::pair<int, int>;
+
+  static std::vector<Use> uses(const Span& span) {
+    std::vector<Use> all;
+    for (int c = span.chunk; c < span.chunk + span.chunks && span.buffer != tmp; ++c) all.push_back({span.rank, c});
+    return all;
+  }
+
+  // Whether this rank may write what it sends to where it will be: nobody else used that before, nobody reads it now.
+  bool can_put(const Move& move) {
+    if (move.reduce || move.from.buffer != out || move.to.buffer != out) return false;
+    return std::ranges::all_of(uses(move.to), [&](const Use& use) {
+      const std::set<int>& users = users_[use];
+      return !read_now_.contains(use) && std::ranges::all_of(users, [&](int user) { return user == rank_; });
+    });
+  }
+
+  // The last receive that read what a put overwrites.
+  int32_t heard(const Move& move) const {
+    int32_t index = nothing;
+    for (const Use& use : uses(move.to)) {
+      if (heard_.contains(use)) index = std::max(index, heard_.at(use));
+    }
+    return index;
+  }
+
   Place place(const Span& span) const { return {span.buffer, 8 * begin_of(sizes_, span)}; }
   uint64_t bytes(const Span& span) const { return 8 * length_of(sizes_, span); }
 
@@ -214,6 +256,9 @@ class Lowering {
   std::vector<Span> finished_;
   std::map<Slot, int32_t> writer_;
   std::map<Slot, std::vector<int32_t>> readers_;
+  std::map<Use, std::set<int>> users_;  // before this front
+  std::set<Use> read_now_;
+  std::map<Use, int32_t> heard_;
 };
 
 // Every rank's program, its chunks cut into `segments` at most.

@@ -78,7 +78,7 @@ void test_barrier() {
     const Case c{.plan = barrier(n), .sizes = {0}, .weather = draw_weather(seed, 1 + mix(seed, 19) % 2, 8)};
     std::vector<Program> programs = lower(c.plan, c.sizes, false);
     std::vector<int> entered(n);
-    const std::vector<End> ends = World(n, c.weather).play([&](int rank, Port& port) {
+    const std::vector<End> ends = World(n, c.weather).play([&](int rank, FakePort& port) {
       programs[rank].signals = true;
       for (int call = 1; call <= 3; ++call) {
         entered[rank] = call;
@@ -115,6 +115,22 @@ void test_views() {
   }
 }
 
+// Who alone has used a peer's slot writes the result there: the owners of two_shot do, once a peer is known to have
+// come.
+void test_puts() {
+  size_t put = 0;
+  for (int n = 2; n <= 5; ++n) {
+    for (const bool in_place : {false, true}) {
+      for (uint64_t seed = kSeed; seed < kSeed + 10; ++seed) {
+        Case c{.plan = two_shot(n), .sizes = Sizes(n, 7), .in_place = in_place, .weather = {.seed = seed, .puts = 100}};
+        c.custom = seed % 2;
+        for (const End& end : test(c)) put += end.put;
+      }
+    }
+  }
+  check(put > 0, "nothing was put");
+}
+
 }  // namespace
 
 int main() {
@@ -126,5 +142,6 @@ int main() {
   test_barrier();
   test_fusion();
   test_views();
+  test_puts();
   return report();
 }

@@ -15,7 +15,7 @@ std::vector<End> play_spoilt(uint64_t seed, const std::function<void(Program&)>&
   std::vector<Program> programs = programs_of(c);
   spoil(programs[0]);
   std::vector<Memory> ranks = draw(c);
-  return World(3, c.weather).play([&](int rank, Port& port) {
+  return World(3, c.weather).play([&](int rank, FakePort& port) {
     Memory& m = ranks[rank];
     run(programs[rank], port, rank == 0 ? call_of_sender : 1, reinterpret_cast<const std::byte*>(m.inp.data()),
         reinterpret_cast<std::byte*>(m.out.data()), watchdog());
@@ -107,7 +107,7 @@ void test_timeouts() {
       const Sizes sizes{6, 6};
       std::vector<Program> programs = lower(chain(2), sizes, false, 3);
       Words inp(12), out(12);
-      const std::vector<End> ends = World(2, weather).play([&](int rank, Port& port) {
+      const std::vector<End> ends = World(2, weather).play([&](int rank, FakePort& port) {
         if (rank != waiting) return;
         run(programs[rank], port, 1, reinterpret_cast<const std::byte*>(inp.data()),
             reinterpret_cast<std::byte*>(out.data()), Clock::now() + std::chrono::milliseconds(3));

@@ -1,0 +1,328 @@
+// Shared memory, with threads as ranks: every message whole and in order, programs of the engine, and nobody slept in.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "engine_cases.h"
+#include "shm_world.h"
+
+namespace {
+
+using namespace hocket;
+using namespace hocket::testing;
+
+void expect_no_failure(const std::vector<std::optional<Failure>>& failures, const char* what) {
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    const auto& f = failures[rank];
+    check(!f, what, ": rank ", rank, " failed, kind ", f ? f->kind : -1, " peer ", f ? f->peer : -1, " ",
+          f ? f->text : "");
+  }
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+// What rank `from` sends as its message `number`: to whom, how much, and whether as a view.
+struct Draw {
+  Draw(int size, int from, uint64_t number) {
+    const uint64_t x = mix(kSeed, from, number);
+    while (peers.empty()) {
+      for (int peer = 0; peer < size; ++peer) {
+        if (peer != from && (mix(x, peer, peers_drawn) % 2)) peers.push_back(peer);
+      }
+      ++peers_drawn;
+    }
+    const std::array<uint64_t, 4> sizes{mix(x, 1) % 33, 31 + mix(x, 2) % 4, mix(x, 3) % (kSlots / 2 + 1), kSlots / 2};
+    bytes = sizes[mix(x, 4) % 10 % 4];
+    view = bytes > 64 && mix(x, 5) % 4 == 0;
+  }
+  std::vector<int32_t> peers;
+  uint64_t peers_drawn = 0, bytes;
+  bool view;
+};
+
+// A rank that sends what it can and receives what there is, in whatever order.
+class Talker {
+ public:
+  Talker(SharedMemory& memory, int size, uint64_t messages)
+      : memory_(memory), size_(size), messages_(messages), next_(size), arena_(kArena / (kSlots / 2)) {}
+
+  void run() {
+    Wait wait(memory_, watchdog());
+    for (skip(); !finished();) {
+      bool moved = sent_ < messages_ && send();
+      int waited_for = -1;
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer == memory_.rank() || next_[peer] == messages_) continue;
+        receive(peer) ? moved = true : waited_for = peer;
+      }
+      moved ? wait.progressed() : wait.idle(waited_for);
+    }
+    for (auto& views : arena_) {
+      while (!free(views)) wait.idle(-1);
+    }
+  }
+
+ private:
+  using Views = std::vector<std::pair<int, uint64_t>>;  // by whom, and as which message, a view must have been read
+
+  bool finished() const { return sent_ == messages_ && std::ranges::count(next_, messages_) == size_ - 1; }
+
+  bool free(const Views& views) {
+    return std::ranges::all_of(views, [&](const auto& view) { return memory_.consumed(view.first, view.second); });
+  }
+
+  bool send() {
+    const int rank = memory_.rank();
+    const Draw draw(size_, rank, sent_);
+    const Bytes data = content(rank, sent_, draw.bytes);
+    const Label label{static_cast<uint64_t>(rank), static_cast<uint32_t>(sent_)};
+    const bool done = draw.view ? send_view(draw, data, label) : try_send(memory_, draw.peers, data, label);
+    sent_ += done;
+    return done;
+  }
+
+  bool send_view(const Draw& draw, const Bytes& data, Label label) {
+    const size_t place = sent_ % arena_.size();
+    if (!free(arena_[place])) return false;
+    std::byte* at = memory_.arena() + place * (kSlots / 2);
+    std::ranges::copy(data, at);
+    check(memory_.reachable(at, draw.bytes) && !memory_.reachable(data.data(), draw.bytes), "what is reachable?");
+    if (!memory_.post_view(draw.peers, at, draw.bytes, label)) return false;
+    arena_[place].clear();
+    for (int peer : draw.peers) arena_[place].emplace_back(peer, memory_.posted(peer));
+    return true;
+  }
+
+  bool receive(int peer) {
+    Message m;
+    if (!memory_.peek(peer, m)) return false;
+    const uint64_t number = next_[peer];
+    const Bytes expected = content(peer, number, Draw(size_, peer, number).bytes);
+    check(m.label == Label{static_cast<uint64_t>(peer), static_cast<uint32_t>(number)} &&
+              std::ranges::equal(Span8(m.data, m.bytes), expected),
+          "message ", number, " of rank ", peer, " is another one; it has ", m.bytes, " bytes");
+    memory_.release(peer);
+    ++next_[peer];
+    skip();
+    return true;
+  }
+
+  // To the next message of each peer that is for this rank.
+  void skip() {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == memory_.rank()) continue;
+      const auto is_ours = [&] { return std::ranges::count(Draw(size_, peer, next_[peer]).peers, memory_.rank()) > 0; };
+      while (next_[peer] < messages_ && !is_ours()) ++next_[peer];
+    }
+  }
+
+  SharedMemory& memory_;
+  const int size_;
+  const uint64_t messages_;
+  uint64_t sent_ = 0;
+  std::vector<uint64_t> next_;
+  std::vector<Views> arena_;
+};
+
+void test_messages() {
+  for (int n = 2; n <= 4; ++n) {
+    Host host(n);
+    expect_no_failure(host.play([&](int, Sleeper& memory) { Talker(memory, n, 20000).run(); }), "messages");
+  }
+}
+
+// Wherever the ring of slots stands, the greatest message finds room once all others are read.
+void test_wrapping() {
+  for (const uint64_t slots : {uint64_t{64}, uint64_t{192}, kSlots}) {
+    Host host(2, slots);
+    const std::vector<int32_t> to_1{1};
+    uint32_t place = 0;
+    for (uint64_t bytes = 1; bytes <= slots / 2; bytes += 1 + slots / 100) {
+      for (const uint64_t size : {bytes, host[0].capacity()}) {
+        const Bytes data = content(0, ++place, size);
+        if (!check(try_send(host[0], to_1, data, {1, place}), "no room for ", size, " bytes in ", slots)) return;
+        receive(host[1], 0, data, {1, place});
+      }
+    }
+  }
+}
+
+// A message's memory is free once all have read it and all before it; a channel holds 64 messages.
+void test_room() {
+  Host host(3);
+  const std::vector<int32_t> both{1, 2}, one{1};
+  const Bytes half = content(0, 1, kSlots / 2), little = content(0, 2, 8);
+  check(try_send(host[0], both, half, {1, 1}) && try_send(host[0], one, half, {1, 2}), "no room for two halves");
+  receive(host[1], 0, half, {1, 1});
+  receive(host[1], 0, half, {1, 2});
+  check(host[0].reserve(one, kSlots / 2) == nullptr, "took memory that rank 2 has not read");
+  receive(host[2], 0, half, {1, 1});
+  check(host[0].reserve(one, kSlots / 2) != nullptr, "did not see that all is read");
+
+  for (uint32_t i = 0; i < 64; ++i) check(try_send(host[0], one, little, {1, i}), "no room for message ", i);
+  check(!try_send(host[0], one, little, {1, 64}), "room for message 64");
+  check(!try_send(host[0], both, little, {1, 64}), "room for message 64 to both");
+  check(!host[0].post_view(both, host[0].arena(), 100, {1, 64}), "room for view 64 to both");
+  receive(host[1], 0, little, {1, 0});
+  check(try_send(host[0], both, little, {1, 64}), "no room after one was read");
+}
+
+// ---- programs -------------------------------------------------------------------------------------------------------
+
+// As a Group does it: enter, run, and go when all are known to have entered.
+void call(Program& program, SharedMemory& memory, Peers others, const std::byte* inp, std::byte* out) {
+  const uint64_t number = memory.enter(42, out);
+  for (int peer : others) memory.ring(peer);
+  run(program, memory, mix(42, number), inp, out, watchdog());
+  memory.meet(others, watchdog());
+}
+
+// Runs a case; with `views`, the buffers lie in the arena.
+void test_case(const Case& c, uint64_t slots, bool views) {
+  std::vector<Program> programs = programs_of(c);
+  std::vector<Memory> ranks = draw(c);
+  Host host(c.plan.size, slots);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    Memory& m = ranks[rank];
+    std::span<uint64_t> inp(m.inp), out(m.out);
+    if (views) {
+      auto* arena = reinterpret_cast<uint64_t*>(memory.arena());
+      out = {arena, m.out.size()};
+      inp = {arena + m.out.size(), m.inp.size()};
+      std::ranges::copy(m.inp, inp.begin());
+      std::ranges::copy(m.out, out.begin());
+    }
+    auto* to = reinterpret_cast<std::byte*>(out.data());
+    const auto* from = c.in_place ? to : reinterpret_cast<const std::byte*>(inp.data());
+    for (int i = 0; i < c.calls; ++i) {
+      call(programs[rank], memory, host.peers_of(rank), from, to);
+      for (uint64_t& word : c.in_place ? out : inp) ++word;
+    }
+    std::ranges::copy(Words(inp.begin(), inp.end()), m.inp.begin());
+    std::ranges::copy(Words(out.begin(), out.end()), m.out.begin());
+    if (!programs[rank].scratch.empty()) std::memcpy(m.tmp.data(), programs[rank].scratch.data(), 8 * m.tmp.size());
+  });
+  expect_no_failure(failures, c.plan.name.c_str());
+  const std::vector<Memory> right = expected(c);
+  for (int rank = 0; rank < c.plan.size; ++rank) {
+    check(ranks[rank] == right[rank], c, views ? "views, " : "", "rank ", rank, " has the wrong result");
+  }
+}
+
+void test_programs() {
+  uint64_t seed = kSeed;
+  for (const auto make : kPlans) {
+    for (int n = 2; n <= 4; ++n) {
+      for (const uint64_t segments : {1, 3, 17}) {
+        for (int variant = 0; variant < 16; ++variant) {
+          Case c{make(n), draw_sizes(make(n).chunks, ++seed), variant % 2 == 1, segments, {.seed = seed}};
+          c.calls = 10;
+          test_case(c, kSlots, variant / 2 % 2 == 1);
+        }
+      }
+    }
+  }
+}
+
+void test_anything() {
+  for (uint64_t seed = kSeed; seed < kSeed + 300; ++seed) {
+    const uint64_t segments = std::array<uint64_t, 3>{1, 3, 17}[mix(seed, 1) % 3];
+    Case c{anything(2 + mix(seed, 2) % 3, seed, segments == 1), {}, false, segments, {.seed = seed}};
+    c.sizes = draw_sizes(c.plan.chunks, seed);
+    c.calls = 4;
+    test_case(c, 2 * (most_messages(c.plan).to_all + 1) * (segment_of(c.sizes, segments) + 64), mix(seed, 3) % 2);
+  }
+}
+
+// ---- sleep ----------------------------------------------------------------------------------------------------------
+
+// Both ranks sleep until they are rung, for an hour if need be. Rank 1 rings when rank 0 sleeps, or about when it
+// begins to.
+void test_wakes() {
+  Host host(2);
+  constexpr uint32_t rounds = 3000;
+  expect_no_failure(host.play([&](int rank, Sleeper& memory) {
+    memory.deep = true;
+    const std::vector<int32_t> other{1 - rank};
+    const Bytes little = content(1, 1, 8);
+    for (uint32_t i = 0; i < rounds; ++i) {
+      if (rank == 0) {
+        receive(memory, 1, little, {1, i});
+        send(memory, other, little, {2, i});
+        continue;
+      }
+      const auto enough = Clock::now() + std::chrono::microseconds(mix(kSeed, i) % 400);
+      while (i % 2 == 0 ? !host[0].asleep : Clock::now() < enough) std::this_thread::yield();
+      send(memory, other, little, {1, i});
+      receive(memory, 0, little, {2, i});
+    }
+  }),
+                    "wakes");
+  check(host[0].sleeps >= rounds / 2, "only ", host[0].sleeps.load(), " sleeps");
+}
+
+// A sender that waits for room is woken by the reader.
+void test_wakes_for_room() {
+  Host host(2);
+  expect_no_failure(host.play([&](int rank, Sleeper& memory) {
+    memory.deep = true;
+    const std::vector<int32_t> other{1};
+    for (uint32_t i = 0; i < 1000; ++i) {
+      const Bytes half = content(0, i, kSlots / 2);
+      if (rank == 0) {
+        send(memory, other, half, {1, i});
+        continue;
+      }
+      while (i % 10 == 0 && i < 990 && !host[0].asleep) std::this_thread::yield();
+      receive(memory, 0, half, {1, i});
+    }
+  }),
+                    "wakes for room");
+}
+
+// Who waits for a rank to enter a call is woken when it does, if that rings.
+void test_wakes_for_calls() {
+  Host host(2);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    memory.deep = true;
+    for (uint64_t i = 1; i <= 200; ++i) {
+      while (rank == 1 && i % 5 == 0 && !host[0].asleep) std::this_thread::yield();
+      if (rank == 0 && i % 2 == 0) check(memory.next(1, i, watchdog()) == i, "another call is next");
+      memory.enter(i);
+      memory.ring(1 - rank);
+      memory.meet(host.peers_of(rank), watchdog());
+    }
+  });
+  expect_no_failure(failures, "wakes for calls");
+}
+
+// Whatever a rank waits for, an error of another wakes it.
+void test_wakes_for_poison() {
+  Host host(3);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    memory.deep = true;
+    if (rank > 0) return receive(memory, 3 - rank, {}, {});
+    while (!host[1].asleep || !host[2].asleep) std::this_thread::yield();
+    memory.poison({Failure::custom_op, 0, "why"});
+  });
+  for (int rank = 1; rank < 3; ++rank) check(failures[rank] && failures[rank]->text == "why", "slept through poison");
+}
+
+}  // namespace
+
+int main() {
+  alarm(300);  // who sleeps for ever ends here
+  std::printf("seeds from %llu\n", static_cast<unsigned long long>(kSeed));
+  test_messages();
+  test_wrapping();
+  test_room();
+  test_programs();
+  test_anything();
+  test_wakes();
+  test_wakes_for_room();
+  test_wakes_for_calls();
+  test_wakes_for_poison();
+  return report();
+}
