@@ -41,12 +41,15 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ(), check=False)
 
 
-def launch(program: Path, size: int) -> list[subprocess.Popen[str]]:
-    """Ranks without a launcher, which would end the others before they can say anything."""
+def free_port() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        return str(free.getsockname()[1])
+
+
+def launch(program: Path, size: int) -> list[subprocess.Popen[str]]:
+    """Ranks without a launcher, which would end the others before they can say anything."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(size)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, str(program)]
     return [subprocess.Popen(command, env=environ(**place, RANK=str(rank)), **pipes) for rank in range(size)]
@@ -75,7 +78,8 @@ def test_the_example_under_torchrun() -> None:
 @pytest.mark.feature("Launchers", "hocket run")
 def test_the_example_under_hocket_run() -> None:
     command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(EXAMPLE), "--epochs", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ(), check=False)
+    place = environ(MASTER_PORT=free_port())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=place, check=False)
     assert done.returncode == 0, done.stderr
     assert "hocket, ranks: 2" in done.stdout
 
