@@ -94,14 +94,15 @@ class _Job:
         self._selector.register(signals, selectors.EVENT_READ, partial(self._signalled, signals))
 
     def start(self, rank: int, command: Sequence[str], environ: dict[str, str]) -> None:
-        """Start one rank. The first one gets our stdin."""
+        """Start one rank. The first one gets our stdin; where that is a terminal it leaves our session, or reading from
+        it would stop it."""
         process = subprocess.Popen(
             command,
             env={**environ, "PYTHONUNBUFFERED": "1"} if self._piped else environ,
             stdin=None if rank == 0 else subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._piped else None,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            preexec_fn=os.setsid if rank == 0 and os.isatty(0) else os.setpgrp,
             bufsize=0,
         )
         self._guard.watch(process.pid)

@@ -187,7 +187,7 @@ def _leave(ranks: list[_Rank]) -> list[Any]:
 
 def _work(call: bytes, pipe: Connection, environ: dict[str, str], parent: int) -> None:
     """The life of one rank."""
-    os.setsid()
+    os.setpgrp()
     if os.getppid() != parent:  # it died before its guard knew of this process
         os._exit(1)
     os.environ.update(environ)

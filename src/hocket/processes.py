@@ -1,7 +1,9 @@
 """The processes of one job on this host, as a parent sees them: when they end, how, and how to end them all.
 
-Each rank leads a session, and so a process group, of its own: what it starts dies with it, and a Ctrl-C in the terminal
-reaches the parent alone, which decides. No rank is reaped before the job is over, so that its pid means nobody else.
+Each rank leads a process group of its own: what it starts dies with it, and a Ctrl-C in the terminal reaches the parent
+alone, which decides. All stay in one session, for Linux shares the cores out among sessions first (sched_autogroup): a
+rank that waits could not give way to one of another session. No rank is reaped before the job is over, so that its pid
+means nobody else.
 """
 
 from __future__ import annotations

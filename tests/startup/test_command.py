@@ -90,6 +90,12 @@ def test_stdin_goes_to_rank_0(hocket: Hocket) -> None:
     assert sorted(done.stdout.splitlines()) == ["0 'words\\n'", "1 ''", "2 ''"]
 
 
+def test_ranks_share_a_session_and_lead_process_groups(hocket: Hocket) -> None:
+    """Ranks of several sessions could not give way to one another."""
+    done = hocket.run("run", "-n", "3", hocket.script("say(os.getsid(0), os.getpgrp() == os.getpid())"))
+    assert done.stdout.splitlines() == [f"{os.getsid(0)} True"] * 3
+
+
 def test_a_terminal_is_seen_and_read_by_rank_0(hocket: Hocket) -> None:
     """On a terminal rank 0 can ask, and every rank can tell that it writes to one."""
     ours, theirs = pty.openpty()
