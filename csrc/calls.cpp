@@ -49,7 +49,15 @@ Calls::Entry& Calls::place(const Key& key) {
   h += static_cast<uint64_t>(key.method) * 0x51 + static_cast<uint64_t>(key.root) * 0x1f3 + key.shared;
   for (intptr_t n : key.x.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
   for (intptr_t n : key.out.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
-  return entries_[(h >> 32) % size];
+  // One of a few places in a row: the one that has it, or else the one whose turn it is to be replaced.
+  Entry* const set = &entries_[(h >> 32) % (size / ways) * ways];
+  for (Entry* e = set; e < set + ways; ++e) {
+    if (e->key == key) return *e;
+  }
+  for (Entry* e = set; e < set + ways; ++e) {
+    if (e->program == nullptr) return *e;
+  }
+  return set[replaced_++ % ways];
 }
 
 void Calls::run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline) {

@@ -75,13 +75,14 @@ class Calls {
     std::vector<nb::object> alive;  // what the pointers above point to
   };
 
-  static constexpr size_t size = 256;
+  static constexpr size_t size = 256, ways = 8;
   static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
   Entry& place(const Key& key);
 
   SharedMemory& memory_;
   std::mutex turn_;
   std::vector<Entry> entries_;
+  size_t replaced_ = 0;
 };
 
 // A call whose every part is known beforehand.

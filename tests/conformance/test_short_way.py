@@ -133,6 +133,30 @@ def test_every_collective_takes_it(world: Worlds, size: int) -> None:
     world(size).run(others)
 
 
+def long_ways(group: Any) -> list[int]:
+    """How many of many calls went the long way, in each of two rounds."""
+    counts = [0, 0]
+    go_long = group._caller.do
+    for turn in range(2):
+
+        def counted(*words: Any, turn: int = turn) -> Any:
+            counts[turn] += 1
+            return go_long(*words)
+
+        group._caller.do = counted
+        for count in (2, 7, 64, 256):
+            for root in range(group.size):
+                x = np.full(count, root, "f4")
+                assert (group.broadcast(x, root=root, out=x) == root).all()
+                group.reduce(x, root=root, out=np.empty_like(x))
+    group._caller.do = go_long
+    return counts
+
+
+def test_many_calls_are_remembered_side_by_side(world: Worlds) -> None:
+    assert world(4).run(long_ways, fresh=True) == [[32, 0]] * 4
+
+
 def between_queued(group: Any) -> list[int]:
     """Blocking calls wait for their turn behind queued ones, also where they would take the short way."""
     x = np.ones(4, "i8")
