@@ -21,6 +21,15 @@ namespace {
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
 constexpr Clock::duration between_moves = std::chrono::milliseconds(20);
 
+// Has the kernel map these pages now, so that the first messages need not wait for it. Where it cannot, they do.
+void populate(void* begin, uint64_t bytes, bool write) {
+#ifdef MADV_POPULATE_WRITE
+  const auto from = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uint64_t length = reinterpret_cast<uintptr_t>(begin) + bytes - from;
+  madvise(reinterpret_cast<void*>(from), length, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#endif
+}
+
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -76,6 +85,7 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
       size_(static_cast<int>(fds.size())),
       slots_(round_up(slots, line)),
       arena_bytes_(round_up(arena, page)),
+      front_(std::min<uint64_t>(64 << 10, slots_ / 4)),
       crowded_(size_ > cores()),
       channels_(fds.size()),
       sockets_(std::move(sockets)),
@@ -98,6 +108,12 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
     c.arena = mappings_[peer]->data() + arena_offset(size_, slots_);
   }
   arena_ = channels_[rank_].arena;
+  const uint64_t first = std::min(2 * front_, slots_);  // what is in flight when the ring begins anew is spared
+  for (int peer = 0; peer < size_; ++peer) {
+    populate(channels_[peer].receive, depth * sizeof(Descriptor), peer == rank_);
+    populate(channels_[peer].slots, first, peer == rank_);
+  }
+  populate(own.descriptors(size_, 0), size_ * depth * sizeof(Descriptor), true);
   std::vector<std::byte*> regions;
   for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
   mailbox_ = std::make_unique<Mailbox>(rank_, size_, regions, *this);
@@ -109,11 +125,25 @@ SharedMemory::~SharedMemory() = default;
 
 std::byte* SharedMemory::reserve(Peers peers, uint64_t bytes) {
   inlined_ = bytes <= Descriptor::room;
+  // Where nothing is in flight the ring begins anew, so that short messages keep to memory that exists and is in caches.
+  if (!inlined_ && head_ % slots_ + bytes > front_ && all_read()) {
+    head_ = tail_ = round_up(head_, slots_);
+  }
   uint64_t begin = head_;
   if (!inlined_ && begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
   reserved_ = begin;
   if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
   return inlined_ ? inline_ : ring_ + begin % slots_;
+}
+
+// Whether nothing of what was posted is still to be read.
+bool SharedMemory::all_read() {
+  for (Channel& c : channels_) {
+    if (c.seen_read == c.sent) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.seen_read != c.sent) return false;
+  }
+  return true;
 }
 
 // Whether each channel has a descriptor left and the slots up to `end` are free.

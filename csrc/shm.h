@@ -102,6 +102,7 @@ class SharedMemory : public Port {
  private:
   struct Channel;  // this rank's view of its two channels with one peer
 
+  bool all_read();
   bool room(Peers peers, uint64_t end);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
   void compare(int peer);
@@ -115,6 +116,7 @@ class SharedMemory : public Port {
 
   const int rank_, size_;
   const uint64_t slots_, arena_bytes_;
+  const uint64_t front_;  // bytes of the slots that short messages keep to
   const bool crowded_;
   std::vector<std::unique_ptr<Mapping>> mappings_;
   std::vector<Outbox*> boxes_;
