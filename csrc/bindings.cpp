@@ -80,22 +80,32 @@ struct Ticket {
   Mailbox::Ticket operation;
 };
 
-void raise_failure(const std::exception_ptr& error, void* type) {
+PyObject* failure_type;
+
+void translate(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);
-  } catch (const Failure& f) {
-    const nb::tuple args = nb::make_tuple(static_cast<int>(f.kind), f.peer, f.text, f.relayed);
-    PyErr_SetObject(static_cast<PyObject*>(type), args.ptr());
+  } catch (const Failure& failure) {
+    set_error(failure);
   }
 }
+
+}  // namespace
+
+void set_error(const Failure& failure) {
+  const nb::tuple args = nb::make_tuple(static_cast<int>(failure.kind), failure.peer, failure.text, failure.relayed);
+  PyErr_SetObject(failure_type, args.ptr());
+}
+
+namespace {
 
 NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);  // a group that an uncaught error keeps alive until the very end is no leak
   m.doc() = "hocket's native core: the engine, shared memory and the kernels. Private: use hocket.Group.";
 
-  nb::object failure = nb::steal(PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr));
-  m.attr("Failure") = failure;
-  nb::register_exception_translator(raise_failure, failure.ptr());
+  failure_type = PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr);
+  m.attr("Failure") = nb::steal(failure_type);
+  nb::register_exception_translator(translate);
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
@@ -127,6 +137,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
 
   bind_calls(m);
+  bind_door(m);
 
   nb::class_<Ticket>(m, "Ticket");
   nb::class_<Mailbox>(m, "Mailbox")

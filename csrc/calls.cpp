@@ -1,7 +1,13 @@
 #include "calls.h"
 
+#include <nanobind/stl/string.h>
+
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
+
+#include <algorithm>
+#include <climits>
+#include <functional>
 
 #include "convert.h"
 
@@ -26,6 +32,16 @@ bool look_of(nb::handle h, bool written, Look& look) {
   for (int i = 0; i < look.axes; ++i) look.shape[i] = PyArray_DIM(a, i);
   return true;
 }
+
+// A small number that is none but itself; -1 where it is something else.
+int number(nb::handle h) {
+  if (!PyLong_CheckExact(h.ptr())) return -1;
+  int overflow;
+  const long value = PyLong_AsLongAndOverflow(h.ptr(), &overflow);
+  return overflow != 0 || value < 0 || value > INT_MAX ? -1 : static_cast<int>(value);
+}
+
+constexpr unsigned patience = 128;  // turns of a wait, which does not sleep in so few
 
 }  // namespace
 
@@ -68,12 +84,21 @@ void Calls::run(Program& program, uint64_t fingerprint, const std::byte* inp, st
   memory_.meet(program.unheard, deadline);
 }
 
-nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank, double seconds) {
+// A new array.
+nb::object Calls::fresh(const Look& look) {
+  Py_INCREF(look.dtype);
+  npy_intp shape[4];
+  std::copy(look.shape.begin(), look.shape.end(), shape);
+  PyObject* made = PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(look.dtype), look.axes, shape,
+                                        nullptr, nullptr, 0, nullptr);
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
+nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank) {
   Key key;
-  if (!PyLong_CheckExact(rank.ptr())) return miss();
-  const int root = static_cast<int>(PyLong_AsLong(rank.ptr()));  // -1 if it is none: remembered calls have ranks
-  PyErr_Clear();
-  if (!enabled || !key_of(method, x, op, out, root, key)) return miss();
+  const int root = number(rank);
+  if (root < 0 || !enabled || !key_of(method, x, op, out, root, key)) return miss();
   Entry& entry = place(key);
   if (entry.program == nullptr || entry.key != key || !turn_.try_lock()) return miss();
   const std::lock_guard<std::mutex> turn(turn_, std::adopt_lock);
@@ -81,14 +106,7 @@ nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle ou
   if (entry.gives && key.out.dtype != nullptr) {
     result = nb::borrow(out);
   } else if (entry.gives) {
-    Py_INCREF(entry.result.dtype);
-    auto* descr = reinterpret_cast<PyArray_Descr*>(entry.result.dtype);
-    npy_intp shape[4];
-    std::copy(entry.result.shape.begin(), entry.result.shape.end(), shape);
-    PyObject* fresh =
-        PyArray_NewFromDescr(&PyArray_Type, descr, entry.result.axes, shape, nullptr, nullptr, 0, nullptr);
-    if (fresh == nullptr) throw nb::python_error();
-    result = nb::steal(fresh);
+    result = fresh(entry.result);
   }
   const std::byte* from = key.x.dtype == nullptr ? nullptr : data(x);
   std::byte* to = entry.gives ? data(result) : nullptr;
@@ -125,7 +143,7 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   entry.result = gives;
 }
 
-nb::object Calls::repeat(const Prepared& prepared, double seconds) {
+nb::object Calls::repeat(const Prepared& prepared) {
   if (!enabled || !turn_.try_lock()) return miss();
   const std::lock_guard<std::mutex> turn(turn_, std::adopt_lock);
   nb::object result = prepared.result;
@@ -134,13 +152,58 @@ nb::object Calls::repeat(const Prepared& prepared, double seconds) {
   return result;
 }
 
-nb::object Prepared::run(double seconds) { return calls.repeat(*this, seconds); }
+nb::object Prepared::run() { return calls.repeat(*this); }
+
+void Calls::know(nb::handle x, std::string meta) {
+  Look look;
+  if (!look_of(x, false, look) || look.dtype == nullptr) return;
+  for (const Known& known : known_) {
+    if (known.look == look) return;
+  }
+  if (known_.size() == most_known) known_.erase(known_.begin());
+  known_.push_back({look, std::move(meta), nb::borrow(look.dtype)});
+}
+
+nb::object Calls::send(nb::handle x, nb::handle to, nb::handle tag) {
+  Look look;
+  const int destination = number(to), tagged = number(tag);
+  if (!enabled || destination < 0 || tagged < 0 || !look_of(x, false, look)) return miss();
+  const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.look == look; });
+  if (known == known_.end()) return miss();
+  const uint64_t bytes = PyArray_NBYTES(array(x));
+  return memory_.mailbox().send_now(destination, tagged, known->meta, data(x), bytes) ? nb::none() : miss();
+}
+
+nb::object Calls::receive(nb::handle from, nb::handle out, nb::handle tag) {
+  Look look;
+  const int source = number(from), tagged = number(tag);
+  if (!enabled || source < 0 || tagged < 0 || !look_of(out, true, look)) return miss();
+  Mailbox& mailbox = memory_.mailbox();
+  if (!mailbox.ready(source)) {
+    const nb::gil_scoped_release unlocked;
+    try {
+      Wait wait(memory_, Deadline::max());
+      for (unsigned turn = 0; turn < patience && !mailbox.ready(source); ++turn) wait.idle(source);
+    } catch (const Failure&) {  // the long way will find it too
+    }
+  }
+  nb::object result = nb::none();
+  const auto place = [&](std::string_view meta, uint64_t bytes) -> std::byte* {
+    const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
+      return k.meta == meta && (look.dtype == nullptr || k.look == look);
+    });
+    if (known == known_.end()) return nullptr;
+    result = look.dtype == nullptr ? fresh(known->look) : nb::borrow(out);
+    return bytes == static_cast<uint64_t>(PyArray_NBYTES(array(result))) ? data(result) : nullptr;
+  };
+  return mailbox.receive_now(source, tagged, std::ref(place)) ? result : miss();
+}
 
 void Calls::forget() { entries_.assign(size, Entry{}); }
 
 void bind_calls(nb::module_& m) {
   if (_import_array() < 0) throw nb::python_error();
-  nb::class_<Prepared>(m, "Prepared").def("run", &Prepared::run, "seconds"_a);
+  nb::class_<Prepared>(m, "Prepared").def("run", &Prepared::run);
   nb::class_<Calls>(m, "Calls")
       .def(nb::init<SharedMemory&>(), "memory"_a, nb::keep_alive<1, 2>())
       .def(
@@ -149,7 +212,7 @@ void bind_calls(nb::module_& m) {
             self.run(program, fingerprint, pointer<const std::byte>(inp), pointer<std::byte>(out), in(seconds));
           },
           "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("attempt", &Calls::attempt, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "seconds"_a)
+      .def("know", &Calls::know, "x"_a, "meta"_a)
       .def("remember", &Calls::remember, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a,
            "result"_a.none(), "program"_a, "fingerprint"_a, "learns"_a)
       .def(
@@ -167,6 +230,7 @@ void bind_calls(nb::module_& m) {
           "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a, nb::keep_alive<0, 1>())
       .def("forget", &Calls::forget)
       .def_rw("enabled", &Calls::enabled)
+      .def_rw("seconds", &Calls::seconds)
       .def("acquire", &Calls::acquire, nb::call_guard<nb::gil_scoped_release>())
       .def("release", &Calls::release);
 }

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "engine.h"
@@ -27,6 +28,23 @@ struct Look {
   bool operator==(const Look&) const = default;
 };
 
+// What the short way tells apart; src/hocket/short.py has the same list.
+struct Method {
+  enum : int {
+    all_reduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    scatter,
+    all_gather,
+    gather,
+    all_to_all,
+    barrier,
+    send,
+    recv
+  };
+};
+
 struct Prepared;
 
 class Calls {
@@ -38,21 +56,28 @@ class Calls {
   void run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline);
 
   // `result` if the call was made; the object `miss` if it must go the long way.
-  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double seconds);
+  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root);
+
+  // The same for messages of a few KiB, of arrays that look like earlier ones. A receive waits for a few microseconds.
+  nb::object send(nb::handle x, nb::handle to, nb::handle tag);
+  nb::object receive(nb::handle from, nb::handle out, nb::handle tag);
 
   // Remembers the program of a call that has just gone the long way, if its arguments have a look. `result` is what it
   // gave back; `learns` is the rank that it was learnt from, or -1.
   void remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
                 nb::object program, uint64_t fingerprint, int learns);
+  // Remembers what a message calls arrays that look like `x`.
+  void know(nb::handle x, std::string meta);
   void forget();
 
   // `result`, or `miss` if that must go the long way now.
-  nb::object repeat(const Prepared& prepared, double seconds);
+  nb::object repeat(const Prepared& prepared);
 
   void acquire() { turn_.lock(); }
   void release() { turn_.unlock(); }
 
   bool enabled = true;  // false while calls must queue, and after an error
+  double seconds = 30;  // how long a call may take
 
   static nb::object miss();
 
@@ -75,14 +100,23 @@ class Calls {
     std::vector<nb::object> alive;  // what the pointers above point to
   };
 
+  struct Known {
+    Look look;
+    std::string meta;
+    nb::object dtype;  // alive, for the look
+  };
+
   static constexpr size_t size = 256, ways = 8;
+  static constexpr size_t most_known = 64;
   static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
+  static nb::object fresh(const Look& look);
   Entry& place(const Key& key);
 
   SharedMemory& memory_;
   std::mutex turn_;
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
+  std::vector<Known> known_;
 };
 
 // A call whose every part is known beforehand.
@@ -94,9 +128,11 @@ struct Prepared {
   std::byte* out;
   nb::object alive, result;
 
-  nb::object run(double seconds);
+  nb::object run();
 };
 
+void set_error(const Failure& failure);
 void bind_calls(nb::module_& m);
+void bind_door(nb::module_& m);
 
 }  // namespace hocket

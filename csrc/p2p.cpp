@@ -177,6 +177,36 @@ std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
   return std::nullopt;
 }
 
+bool Mailbox::send_now(int destination, int64_t tag, const std::string& meta, const void* data, uint64_t bytes) {
+  if (destination >= size_ || destination == rank_ || bytes > p2p::piece_bytes) return false;
+  const Lock lock(mutex_);
+  Outgoing& out = outgoing_[destination];
+  if (out.failure || !out.queue.empty() || !out.ring.fits(bytes, meta)) return false;
+  out.ring.begin(tag, bytes, meta);
+  out.ring.write(static_cast<const std::byte*>(data), bytes);
+  out.ring.publish();
+  waiter_.ring(destination);
+  return true;
+}
+
+bool Mailbox::ready(int source) {
+  if (source >= size_ || source == rank_) return true;
+  const Lock lock(mutex_);
+  Incoming& in = incoming_[source];
+  return !posted_.empty() || !unexpected_.empty() || in.message || in.failure || !in.ring.empty() ||
+         in.ring.broken() != 0;
+}
+
+bool Mailbox::receive_now(int source, int64_t tag, const std::function<std::byte*(std::string_view, uint64_t)>& place) {
+  if (source >= size_ || source == rank_) return false;
+  const Lock lock(mutex_);
+  Incoming& in = incoming_[source];
+  if (!posted_.empty() || !unexpected_.empty() || in.message || in.failure || in.ring.empty()) return false;
+  if (!in.ring.take(tag, place)) return false;
+  waiter_.ring(source);
+  return true;
+}
+
 bool Mailbox::done(const Ticket& ticket) {
   const Lock lock(mutex_);
   if (!ticket->finished) move_all();

@@ -13,11 +13,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "wait.h"
@@ -63,6 +65,16 @@ class Mailbox {
 
   // The earliest message that no receive has claimed, if there is one.
   std::optional<Envelope> probe(int source, int64_t tag);
+
+  // A whole send at once, if the message is short and nothing stands in its way; false: nothing was done.
+  bool send_now(int destination, int64_t tag, const std::string& meta, const void* data, uint64_t bytes);
+
+  // Whether receive_now() need not be waited for.
+  bool ready(int source);
+
+  // A whole receive at once, if the next message of `source` is there, short, not claimed by another receive and of
+  // this tag; false: nothing was done. `place` is told its meta and bytes, and says where it goes; null: not at once.
+  bool receive_now(int source, int64_t tag, const std::function<std::byte*(std::string_view, uint64_t)>& place);
 
   // Whether wait() would return, or throw, at once.
   bool done(const Ticket& ticket);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace hocket::p2p {
 
@@ -67,6 +68,12 @@ class Writer {
     head_ += header.area();
     ++number_;
     return true;
+  }
+
+  // Whether a message of at most a piece can be written as a whole.
+  bool fits(uint64_t bytes, const std::string& meta) {
+    const uint64_t all = Header{0, 0, bytes, meta.size()}.area() + padded(bytes);
+    return room(all) >= all;
   }
 
   // Writes at most a piece of a payload and returns how many bytes of it.
@@ -134,6 +141,25 @@ class Reader {
     tail_ += header.area();
     ++number_;
     return header;
+  }
+
+  // Reads the next message as a whole, if it is of `tag`, at most a piece long and all there, to where `place` says.
+  template <class Place>
+  bool take(int64_t tag, const Place& place) {
+    Header header;
+    char meta[meta_limit];
+    if (!sound() || published_ - tail_ < line) return false;
+    copy_out(&header, tail_, sizeof header);
+    if (header.mark != Header::magic + number_ || header.tag != tag || header.meta_bytes > meta_limit) return false;
+    if (header.bytes > piece_bytes || header.area() + padded(header.bytes) > published_ - tail_) return false;
+    copy_out(meta, tail_ + sizeof header, header.meta_bytes);
+    std::byte* to = place(std::string_view(meta, header.meta_bytes), header.bytes);
+    if (to == nullptr) return false;
+    copy_out(to, tail_ + header.area(), header.bytes);
+    tail_ += header.area() + padded(header.bytes);
+    ++number_;
+    release();
+    return true;
   }
 
   // Reads at most a piece of the `bytes` that are left of a payload, to nowhere if `to` is null; returns how many.

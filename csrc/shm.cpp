@@ -125,7 +125,8 @@ SharedMemory::~SharedMemory() = default;
 
 std::byte* SharedMemory::reserve(Peers peers, uint64_t bytes) {
   inlined_ = bytes <= Descriptor::room;
-  // Where nothing is in flight the ring begins anew, so that short messages keep to memory that exists and is in caches.
+  // Where nothing is in flight the ring begins anew, so that short messages keep to memory that exists and is in
+  // caches.
   if (!inlined_ && head_ % slots_ + bytes > front_ && all_read()) {
     head_ = tail_ = round_up(head_, slots_);
   }

@@ -69,7 +69,8 @@ ALLOWED = {
     "run.torch_p2p": "call bind ops plan errors",
     "run.mpi": "call bind ops plan errors",
     "caller": "run.native call work ops plan errors",
-    "dispatch": "caller run.native call buffers shapes algorithms choose ops plan errors",
+    "short": NATIVE,
+    "dispatch": "short caller run.native call buffers shapes algorithms choose ops plan errors",
     "messages": f"caller run.native arrays work ops errors {NATIVE}",
     # processes
     "config": "errors",
@@ -81,7 +82,7 @@ ALLOWED = {
     "launch": "processes aftermath store config errors",
     "command": "processes aftermath store config errors",
     # fronts
-    "group": "dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config"
+    "group": "short dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config"
     " ops plan errors",
     "hocket": f"group launch work run.interpret {PLANS}",
     "torch": "torch.base torch.group",

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from .topology import KIB, Host, this_host
 
+FEW = 16  # ranks that can all look at one another for less than further rounds would cost
+
 
 class Choice(NamedTuple):
     """An algorithm's name, and why it was taken."""
@@ -22,7 +24,9 @@ def choose(collective: str, nbytes: int, size: int, host: Host | None = None) ->
     """The algorithm for a vector of `nbytes` over `size` ranks of `host` (this one by default)."""
     host = host or this_host()
     if collective == "barrier":
-        return Choice("dissemination", "rounds grow with the logarithm of the number of ranks")
+        if size <= FEW:
+            return Choice("direct", f"few ranks: each sees all others arrive (up to {FEW})")
+        return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
     if size <= 2:

@@ -17,23 +17,10 @@ from .ops import DTYPES, Op
 from .plan import Plan, Steps
 from .run.native import facts
 from .shapes import split
+from .short import Memo
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Algorithm: TypeAlias = "str | Plan | Callable[[int], Steps] | None"
-
-
-# What the short way (csrc/calls.h) tells apart.
-(
-    ALL_REDUCE,
-    REDUCE,
-    REDUCE_SCATTER,
-    BROADCAST,
-    SCATTER,
-    ALL_GATHER,
-    GATHER,
-    ALL_TO_ALL,
-    BARRIER,
-) = range(9)
 
 
 class How(NamedTuple):
@@ -47,34 +34,20 @@ class How(NamedTuple):
     memo: Memo | None = None
 
 
-class Memo(NamedTuple):
-    """What a call with no arguments but these looks like, for the short way (csrc/calls.h)."""
-
-    method: int
-    x: Any
-    op: Any
-    out: Any
-    root: int
-
-
 class Persistent:
     """A call that has been prepared once and is made by calling this. See `Group.all_reduce_init`."""
 
-    __slots__ = ("_again", "_fail", "_run", "_seconds")
+    __slots__ = ("_again", "_fail", "_run")
 
     def __init__(
-        self,
-        run: Callable[[float], Any],
-        seconds: float,
-        again: Callable[[], Any],
-        fail: Callable[[BaseException], NoReturn],
+        self, run: Callable[[], Any], again: Callable[[], Any], fail: Callable[[BaseException], NoReturn]
     ) -> None:
-        self._run, self._seconds, self._again, self._fail = run, seconds, again, fail
+        self._run, self._again, self._fail = run, again, fail
 
     def __call__(self) -> Any:
         """Make the call, and return its result."""
         try:
-            result = self._run(self._seconds)
+            result = self._run()
         except BaseException as error:
             self._fail(error)
         return self._again() if result is NotImplemented else result
@@ -86,16 +59,9 @@ class Dispatch:
     def __init__(self, caller: Caller, timeout: float) -> None:
         self.caller, self.timeout = caller, timeout
         self.rank, self.size = caller.rank, caller.native.size
-        self._attempt = caller.calls.attempt
+        caller.calls.seconds = timeout
 
-    def short(self, method: int, x: Any, op: Any, out: Any, root: int) -> Any:
-        """The result of a call that looks like an earlier one; NotImplemented if it does not."""
-        try:
-            return self._attempt(method, x, op, out, root, self.timeout)
-        except BaseException as error:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> NoReturn:
+    def fail(self, error: BaseException) -> NoReturn:
         """What went wrong on the short way is an error like any other."""
         self.caller.fail(error, self.caller.native.core.title(), self.timeout)
 
@@ -152,11 +118,11 @@ class Dispatch:
             return self.do(call, again, x, given, shape, op)
 
         if not buffers.direct:
-            return Persistent(lambda _: NotImplemented, self.timeout, go_long, self._fail)
+            return Persistent(lambda: NotImplemented, go_long, self.fail)
         program, fingerprint = native.bound(call, plan, op, buffers.inp, buffers.target)
         places = buffers.inp.ctypes.data, buffers.target.ctypes.data
         prepared = native.calls.prepare(program, fingerprint, *places, (given, buffers.target), result)
-        return Persistent(prepared.run, self.timeout, go_long, self._fail)
+        return Persistent(prepared.run, go_long, self.fail)
 
     def _buffers(
         self,

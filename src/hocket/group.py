@@ -18,28 +18,28 @@ from .arrays import adopt
 from .call import Call, tell
 from .caller import Caller
 from .config import HOCKET_RUN, Config
-from .dispatch import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BARRIER,
-    BROADCAST,
-    GATHER,
-    REDUCE,
-    REDUCE_SCATTER,
-    SCATTER,
-    Algorithm,
-    Dispatch,
-    How,
-    Memo,
-    Persistent,
-)
+from .dispatch import Algorithm, Dispatch, How, Persistent
 from .messages import ANY, Messages
 from .ops import resolve
 from .rendezvous import Links
 from .rendezvous import join as meet
 from .run.native import Native, create_outbox
 from .shapes import Parts, join, split
+from .short import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BARRIER,
+    BROADCAST,
+    GATHER,
+    RECV,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SEND,
+    Memo,
+    short_way,
+)
 from .subgroups import form
 from .subgroups import meet as meet_part
 
@@ -75,12 +75,14 @@ class Group:
         self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names)
         self._go = Dispatch(self._caller, timeout)
+        self._calls, self._fail = self._caller.calls, self._go.fail  # for short_way
         self._messages = Messages(self._caller)
         self._arena = self._caller.native.arena()
         _open.add(self)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
+    @short_way(ALL_REDUCE)
     def all_reduce(
         self,
         x: Any,
@@ -99,10 +101,6 @@ class Group:
         `hocket.ops`. All ranks get the same bits, in every run and for every size of the message; `order="any"` gives
         up the last of these for speed.
         """
-        if algorithm is None and timeout is None and not async_op and order == "same":
-            result = self._go.short(ALL_REDUCE, x, op, out, 0)
-            if result is not NotImplemented:
-                return result
         memo = Memo(ALL_REDUCE, x, op, out, 0)
         return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, memo))
 
@@ -119,6 +117,7 @@ class Group:
         call = self._go.call("all_reduce", array.dtype, array.size, how, None, 0, operator.name)
         return self._go.prepare(call, how, x, array, array.shape, operator)
 
+    @short_way(REDUCE)
     def reduce(
         self,
         x: Any,
@@ -132,14 +131,11 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
-        if algorithm is None and timeout is None and not async_op and order == "same":
-            result = self._go.short(REDUCE, x, op, out, root)
-            if result is not NotImplemented:
-                return result
         self._go.require_rank(root, "root")
         memo = Memo(REDUCE, x, op, out, root)
         return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order, memo), root=root)
 
+    @short_way(REDUCE_SCATTER)
     def reduce_scatter(
         self,
         x: Any,
@@ -156,10 +152,6 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
-        if algorithm is None and timeout is None and not async_op and order == "same" and sizes is None:
-            result = self._go.short(REDUCE_SCATTER, x, op, out, 0)
-            if result is not NotImplemented:
-                return result
         parts = split(adopt(x).shape, self.size, sizes)
         memo = Memo(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
         return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, memo), parts)
@@ -175,6 +167,7 @@ class Group:
 
     # ---- movement ----------------------------------------------------------------------------------------------------
 
+    @short_way(BROADCAST)
     def broadcast(
         self,
         x: Any = None,
@@ -189,10 +182,6 @@ class Group:
 
         Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
-        if algorithm is None and timeout is None and not async_op:
-            result = self._go.short(BROADCAST, x, None, out, root)
-            if result is not NotImplemented:
-                return result
         self._go.require_rank(root, "root")
         how = How(out, algorithm, timeout, async_op, memo=Memo(BROADCAST, x, None, out, root))
         pattern = out if x is None else x
@@ -205,6 +194,7 @@ class Group:
         call = self._go.call("broadcast", array.dtype, array.size, how, None, root, note=note)
         return self._go.do(call, how, pattern, array if self.rank == root else None, array.shape)
 
+    @short_way(SCATTER)
     def scatter(
         self,
         x: Any = None,
@@ -220,10 +210,6 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows.
         """
-        if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._go.short(SCATTER, x, None, out, root)
-            if result is not NotImplemented:
-                return result
         self._go.require_rank(root, "root")
         memo = Memo(SCATTER, x, None, out, root) if sizes is None else None
         how = How(out, algorithm, timeout, async_op, memo=memo)
@@ -237,6 +223,7 @@ class Group:
         call = self._go.call("scatter", array.dtype, array.size, how, parts.blocks, root, note=note)
         return self._go.do(call, how, x, array, parts.shape(root))
 
+    @short_way(ALL_GATHER)
     def all_gather(
         self,
         x: Any,
@@ -251,13 +238,10 @@ class Group:
 
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
-        if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._go.short(ALL_GATHER, x, None, out, 0)
-            if result is not NotImplemented:
-                return result
         memo = Memo(ALL_GATHER, x, None, out, 0) if sizes is None else None
         return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, memo=memo))
 
+    @short_way(GATHER)
     def gather(
         self,
         x: Any,
@@ -270,10 +254,6 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
-        if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._go.short(GATHER, x, None, out, root)
-            if result is not NotImplemented:
-                return result
         self._go.require_rank(root, "root")
         memo = Memo(GATHER, x, None, out, root) if sizes is None else None
         return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op, memo=memo))
@@ -284,6 +264,7 @@ class Group:
         call = self._go.call(name, array.dtype, parts.elements, how, parts.blocks, root)
         return self._go.do(call, how, x, array, parts.joined if self._go.gets(call) else None)
 
+    @short_way(ALL_TO_ALL)
     def all_to_all(
         self,
         x: Any,
@@ -299,10 +280,6 @@ class Group:
         Without `sizes`, axis 0 must divide evenly and `x` has the same shape everywhere. With it, `sizes[r]` rows go to
         rank r; what each rank sends may differ, and how much will come is exchanged first.
         """
-        if algorithm is None and timeout is None and not async_op and sizes is None:
-            result = self._go.short(ALL_TO_ALL, x, None, out, 0)
-            if result is not NotImplemented:
-                return result
         array = adopt(x)
         memo = Memo(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
         how = How(out, algorithm, timeout, async_op, memo=memo)
@@ -321,15 +298,15 @@ class Group:
 
         return self._caller.do(call.text, job, self._go.seconds(timeout), async_op)
 
+    @short_way(BARRIER)
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns once every rank has called it."""
-        if timeout is None and not async_op and self._go.short(BARRIER, None, None, None, 0) is not NotImplemented:
-            return None
         how = How(None, None, timeout, async_op, memo=Memo(BARRIER, None, None, None, 0))
         return self._go.do(self._go.call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
 
     # ---- from one rank to another ------------------------------------------------------------------------------------
 
+    @short_way(SEND)
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None, async_op: bool = False) -> Any:
         """Send `x` to rank `dst`, which receives it with the same `tag`.
 
@@ -341,6 +318,7 @@ class Group:
         message = self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout))
         return message if async_op else message.wait()
 
+    @short_way(RECV)
     def recv(
         self,
         src: int | None = None,

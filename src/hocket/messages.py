@@ -34,7 +34,9 @@ class Messages:
         """Begin to send `x`, which must be left alone until that is done."""
         array = adopt(x)
         data = np.ascontiguousarray(array)
-        ticket = self.box.send(dst, tag, _meta(array), data.ctypes.data, data.nbytes)
+        meta = _meta(array)
+        self.caller.calls.know(data, meta)
+        ticket = self.box.send(dst, tag, meta, data.ctypes.data, data.nbytes)
         return self._keep(Message(self, ticket, f"send(dst={dst}, tag={tag})", seconds, data, _nothing, True))
 
     def receive(self, src: int, out: Any, tag: int, seconds: float) -> Message:
@@ -50,7 +52,9 @@ class Messages:
                 result[...] = target
             return out
 
-        ticket = self.box.receive(src, tag, _meta(result), target.ctypes.data, target.nbytes)
+        meta = _meta(result)
+        self.caller.calls.know(target, meta)
+        ticket = self.box.receive(src, tag, meta, target.ctypes.data, target.nbytes)
         return self._keep(Message(self, ticket, text, seconds, target, deliver))
 
     def finish(self) -> None:

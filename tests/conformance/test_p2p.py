@@ -110,6 +110,52 @@ def test_to_oneself(world: Worlds, size: int) -> None:
     world(size).run(to_oneself)
 
 
+LOOKS = [((3,), "i4"), ((2, 2), "f8"), ((), "f4"), ((0,), "f4"), ((500,), "i8"), ((40_000,), "f4")]
+
+
+def any_order(group: Any, seed: int) -> tuple[int, int]:
+    """Bursts of messages that look like earlier ones, of two tags, blocking and not, received in any order of tags.
+    Returns how many did not take the short way, of how many."""
+    rng, other, number, long_ways = np.random.default_rng(seed), 1 - group.rank, 0, []
+    begin, expect = group._messages.send, group._messages.receive
+    group._messages.send = lambda *words: long_ways.append(0) or begin(*words)
+    group._messages.receive = lambda *words: long_ways.append(0) or expect(*words)
+    for _ in range(300):
+        burst, works = [], []
+        for _ in range(rng.integers(1, 6)):
+            (shape, dtype), tag, later = LOOKS[rng.integers(len(LOOKS))], int(rng.integers(2)), rng.random() < 0.2
+            number += 1
+            message = np.full(shape, number, dtype)
+            work = group.send(message + dtype_of(message)(group.rank * 1000), other, tag=tag, async_op=later)
+            works += [work] if later else []
+            burst.append((tag, message))
+        while burst:
+            tag = int(rng.integers(2))
+            mine = [message for t, message in burst if t == tag]
+            if not mine:
+                continue
+            burst.remove(next(entry for entry in burst if entry[1] is mine[0]))
+            out = np.empty_like(mine[0]) if rng.random() < 0.5 else None
+            source = other if rng.random() < 0.9 else None
+            got = group.recv(source, out=out, tag=tag)
+            agree(got, np.asarray(mine[0] + dtype_of(mine[0])(other * 1000)), number, tag)
+            assert out is None or got is out
+        for work in works:
+            work.wait()
+    group._messages.send, group._messages.receive = begin, expect
+    return len(long_ways), 2 * number
+
+
+def dtype_of(array: np.ndarray) -> Any:
+    return array.dtype.type
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_that_look_alike_in_any_order(world: Worlds, seed: int) -> None:
+    for long_ways, calls in world(2).run(any_order, seed):
+        assert len(LOOKS) <= long_ways < calls, seed
+
+
 def shapes(group: Any) -> None:
     for shape in ((), (0,), (2, 3), (2, 0, 3), (1, 1, 4)):
         x = np.arange(np.prod(shape, dtype=int), dtype="i2").reshape(shape)

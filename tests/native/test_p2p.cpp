@@ -96,6 +96,61 @@ void probing() {
   check(!world[1].probe(0, 2) && world[1].probe(0, 1));
 }
 
+// What is done at once is done as a whole, in its turn, or not at all.
+void at_once() {
+  World world(2);
+  const Bytes data = content(1000, 1), large = content(1 << 20, 2);
+  Bytes got(1000);
+  const auto send_now = [&](int to, const Bytes& bytes) {
+    return world[0].send_now(to, 5, "meta", bytes.data(), bytes.size());
+  };
+  const auto receive_now = [&](int64_t tag, bool wanted = true) {
+    return world[1].receive_now(0, tag, [&](std::string_view meta, uint64_t bytes) {
+      check(meta == "meta" && bytes == 1000);
+      return wanted ? got.data() : nullptr;
+    });
+  };
+  check(!send_now(0, data) && !send_now(2, data) && !send_now(1, large));
+  check(!world[1].ready(0) && world[1].ready(1) && !receive_now(5));
+
+  check(send_now(1, data) && world[1].ready(0));
+  check(!receive_now(4) && !receive_now(5, false) && receive_now(5) && got == data);
+  check(!world[1].ready(0));
+
+  check(send_now(1, data));
+  world.progress();  // another receive may want it from here on
+  check(world[1].ready(0) && !receive_now(5));
+  check(world[1].done(receive(world[1], 0, 5, got, "meta")));
+
+  Bytes other(1000), all(1 << 20);
+  const Ticket posted = receive(world[1], 0, 5, other, "meta");
+  check(send_now(1, data) && !receive_now(5));
+  check(world[1].done(posted) && other == data);
+
+  const Ticket queued = send(world[0], 1, 5, large, "meta");
+  check(!send_now(1, data));  // it would overtake
+  const Ticket last = receive(world[1], 0, 5, all, "meta");
+  world.progress(100);
+  check(world[0].done(queued) && world[1].done(last) && all == large);
+
+  for (uint64_t i = 0; i < 2000; ++i) {  // around the ring, until there is no room
+    const Bytes each = content(1 + i * 37 % 30000, i);
+    Bytes back(each.size());
+    check(send_now(1, each));
+    if (i % 3 == 0) check(send_now(1, data));
+    check(world[1].receive_now(0, 5, [&](std::string_view, uint64_t bytes) {
+      check(bytes == back.size());
+      return back.data();
+    }));
+    check(back == each);
+    if (i % 3 == 0) check(receive_now(5) && got == data);
+  }
+  int sent = 0;
+  while (send_now(1, data)) ++sent;
+  for (int i = 0; i < sent; ++i) check(receive_now(5));
+  check(sent > 100 && !receive_now(5) && send_now(1, data));
+}
+
 // -- Sizes and flow ---------------------------------------------------------------------------------------------------
 
 void both_send_first(uint64_t bytes) {
@@ -260,6 +315,7 @@ int main() {
   any_source_takes_the_earliest();
   posted_receives_match_in_order();
   probing();
+  at_once();
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
   zero_bytes();
   short_sends_need_no_receiver();

@@ -53,6 +53,7 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("reduce_scatter", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
     ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),
+    ("barrier", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("barrier", "dissemination"): lambda n: (log(n), n * log(n), share(n)),
 }
 

@@ -48,6 +48,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("reduce_scatter", "ring"): ring.reduce_scatter,
     ("all_to_all", "direct"): direct.all_to_all,
     ("all_to_all", "pairwise"): pairwise.all_to_all,
+    ("barrier", "direct"): direct.spread,
     ("barrier", "dissemination"): dissemination.barrier,
 }
 

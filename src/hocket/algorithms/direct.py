@@ -4,7 +4,7 @@
     r2 ──┼──▶ r0         ├──▶ r2          ▲ ╲  ╱ ▲       reductions are folded in rank order, so operators need
     r3 ──╯               ╰──▶ r3          ▼ ╱  ╲ ▼       not commute, and every chunk has the same bracket
     reduce,         broadcast,           r2 ◀──▶ r3
-    gather          scatter              all_gather, reduce_scatter, all_to_all
+    gather          scatter              all_gather, reduce_scatter, all_to_all, barrier
 
 The linear algorithms of Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 """
@@ -52,7 +52,7 @@ def all_gather(n: int) -> Steps:
 
 
 def spread(n: int) -> Steps:
-    """The all-gather of what already lies in `out`: rank r's chunk r, to all others."""
+    """The all-gather of what already lies in `out`: rank r's chunk r, to all others. With tokens, a barrier."""
     here, there = _pairs(n)
     yield copy(out(there, here), out(here, here))
 

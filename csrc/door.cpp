@@ -1,0 +1,204 @@
+// A method of Group that tries the short way first. In all other respects it is the function that it was made from,
+// which is the long way:
+//
+//     @short_way(ALL_REDUCE)
+//     def all_reduce(self, x, op="sum", *, out=None, algorithm=None, ...): ...
+//
+// It is written against Python's C API, so that it reads the caller's arguments where they lie and packs nothing.
+#include <structmember.h>
+
+#include <array>
+#include <cstddef>
+
+#include "calls.h"
+
+namespace hocket {
+
+namespace {
+
+// Names that a call may use, and the ones of them that it may leave out: anything else goes the long way.
+struct Word {
+  enum Name { x, op, dst, src, out, root, tag, end };
+};
+PyObject* names[Word::end];  // interned, as the names in compiled calls are
+PyObject *sum, *zero, *calls_of, *fail_of;
+
+struct Grammar {
+  std::array<Word::Name, 2> positions;
+  unsigned required, allowed;  // bits
+};
+
+constexpr unsigned bits(auto... words) { return (0u | ... | (1u << words)); }
+
+constexpr Grammar grammar_of(int method) {
+  using W = Word;
+  switch (method) {
+    case Method::all_reduce:
+    case Method::reduce_scatter:
+      return {{W::x, W::op}, bits(W::x), bits(W::x, W::op, W::out)};
+    case Method::reduce:
+      return {{W::x, W::op}, bits(W::x), bits(W::x, W::op, W::out, W::root)};
+    case Method::broadcast:
+    case Method::scatter:
+      return {{W::x, W::end}, 0, bits(W::x, W::out, W::root)};
+    case Method::gather:
+      return {{W::x, W::end}, bits(W::x), bits(W::x, W::out, W::root)};
+    case Method::all_gather:
+    case Method::all_to_all:
+      return {{W::x, W::end}, bits(W::x), bits(W::x, W::out)};
+    case Method::send:
+      return {{W::x, W::dst}, bits(W::x, W::dst), bits(W::x, W::dst, W::tag)};
+    case Method::recv:
+      return {{W::src, W::end}, bits(W::src), bits(W::src, W::out, W::tag)};
+    default:
+      return {{W::end, W::end}, 0, 0};
+  }
+}
+
+struct Door {
+  PyObject_HEAD vectorcallfunc enter;
+  PyObject* function;
+  PyObject* dict;  // what functools.update_wrapper puts there
+  int method;
+  Grammar grammar;
+};
+
+// The arguments behind `self`, by word; false if there is one that the short way does not know.
+bool understand(const Grammar& grammar, PyObject* const* args, Py_ssize_t count, PyObject* keywords, PyObject** found) {
+  if (count > 2) return false;
+  unsigned seen = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const Word::Name word = grammar.positions[i];
+    if (word == Word::end) return false;
+    found[word] = args[i];
+    seen |= bits(word);
+  }
+  const Py_ssize_t named = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    int word = 0;
+    while (word < Word::end && PyTuple_GET_ITEM(keywords, i) != names[word]) ++word;
+    if (word == Word::end || (grammar.allowed & ~seen & bits(word)) == 0) return false;
+    found[word] = args[count + i];
+    seen |= bits(word);
+  }
+  return (grammar.required & ~seen) == 0;
+}
+
+nb::object attempt(const Door& door, PyObject* group, PyObject* const* found) {
+  const nb::object held = nb::steal(PyObject_GetAttr(group, calls_of));
+  if (!held.is_valid()) throw nb::python_error();
+  Calls& calls = *nb::inst_ptr<Calls>(held);
+  if (door.method == Method::send) return calls.send(found[Word::x], found[Word::dst], found[Word::tag]);
+  if (door.method == Method::recv) return calls.receive(found[Word::src], found[Word::out], found[Word::tag]);
+  return calls.attempt(door.method, found[Word::x], found[Word::op], found[Word::out], found[Word::root]);
+}
+
+// Lets the group say what went wrong: the error that is set now.
+PyObject* fail(PyObject* group) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  PyObject* nothing = PyObject_CallMethodOneArg(group, fail_of, value);
+  Py_XDECREF(nothing);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a failure was not raised");
+  return nullptr;
+}
+
+PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
+  const Door& door = *reinterpret_cast<Door*>(self);
+  const Py_ssize_t count = PyVectorcall_NARGS(flags);
+  const bool reduces = (door.grammar.allowed & bits(Word::op)) != 0;
+  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero};
+  if (count > 0 && understand(door.grammar, args + 1, count - 1, keywords, found)) {
+    try {
+      nb::object result = attempt(door, args[0], found);
+      if (result.ptr() != Py_NotImplemented) return result.release().ptr();
+    } catch (const Failure& failure) {
+      set_error(failure);
+      return fail(args[0]);
+    } catch (nb::python_error& error) {
+      error.restore();
+      return fail(args[0]);
+    }
+  }
+  return PyObject_Vectorcall(door.function, args, flags, keywords);
+}
+
+PyObject* bind_to(PyObject* self, PyObject* group, PyObject*) {
+  if (group == nullptr || group == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, group);
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Door& door = *reinterpret_cast<Door*>(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(door.function);
+  Py_VISIT(door.dict);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Door& door = *reinterpret_cast<Door*>(self);
+  Py_CLEAR(door.function);
+  Py_CLEAR(door.dict);
+  return 0;
+}
+
+void deallocate(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Door, enter), READONLY, nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(Door, dict), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+PyGetSetDef attributes[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                       {Py_tp_descr_get, reinterpret_cast<void*>(bind_to)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                       {Py_tp_members, members},
+                       {Py_tp_getset, attributes},
+                       {0, nullptr}};
+PyType_Spec spec{"hocket._core.Door", sizeof(Door), 0,
+                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                 slots};
+
+}  // namespace
+
+void bind_door(nb::module_& m) {
+  const char* const spelled[Word::end] = {"x", "op", "dst", "src", "out", "root", "tag"};
+  for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
+  sum = PyUnicode_InternFromString("sum");
+  zero = PyLong_FromLong(0);
+  calls_of = PyUnicode_InternFromString("_calls");
+  fail_of = PyUnicode_InternFromString("_fail");
+  const nb::object type = nb::steal(PyType_FromSpec(&spec));
+  if (!type.is_valid()) throw nb::python_error();
+  m.attr("Door") = type;
+  m.def(
+      "door",
+      [type](int method, nb::object function) {
+        auto* made = reinterpret_cast<PyTypeObject*>(type.ptr());
+        PyObject* self = made->tp_alloc(made, 0);
+        if (self == nullptr) throw nb::python_error();
+        Door& door = *reinterpret_cast<Door*>(self);
+        door.enter = enter;
+        door.function = function.release().ptr();
+        door.method = method;
+        door.grammar = grammar_of(method);
+        return nb::steal(self);
+      },
+      nb::arg("method"), nb::arg("function"));
+}
+
+}  // namespace hocket
