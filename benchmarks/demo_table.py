@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from hocket.bench.peers import LIBRARIES
+from hocket.bench.peers import LIBRARIES, Peer
 from hocket.bench.session import LibraryFailed
 from hocket.bench.show import versus_table
 from hocket.bench.sweep import Effort, Field, task_for
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="numbers of processes")
     ranks: list[int] = parser.parse_args().ranks
     console = Console()
-    present = [name for name, peer in LIBRARIES.items() if peer.place()]
+    present = {name: peer for name, peer in LIBRARIES.items() if peer.place()}
     rows: list[dict[str, Any]] = []
     for size in ranks:
         try:
@@ -45,7 +45,7 @@ def main() -> int:
     return 1 if any(row["wrong"] or row["error"] for row in rows if row["key"] == "hocket") else 0
 
 
-def compare(console: Console, libraries: list[str], ranks: int) -> list[dict[str, Any]]:
+def compare(console: Console, libraries: dict[str, Peer], ranks: int) -> list[dict[str, Any]]:
     """The all-reduce in place, which all of them have, at every size."""
     rows: list[dict[str, Any]] = []
     with console.status(f"starting {ranks} processes of each library") as status, Field(libraries, ranks) as field:

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import hocket
 from hocket.bench import sweep
-from hocket.bench.peers import LIBRARIES
+from hocket.bench.peers import APIS, LIBRARIES
 from hocket.bench.peers.data import COLLECTIVES
 from hocket.bench.session import LibraryFailed, Session
 from hocket.cli import app, bench
 
 ROOT = Path(__file__).resolve().parents[2]
+CALLED = [*(("numpy", key) for key in LIBRARIES if key != "hocket"), ("torch", "hocket")]
 TINY = ["-n", "3", "-w", "1", "--rounds", "2", "--seconds", "0.01"]
 
 
@@ -83,6 +85,22 @@ def test_ways_to_call(options: list[str]) -> None:
         assert "ring" in done.stdout
 
 
+def test_through_torch() -> None:
+    """hocket and gloo, called alike, with one torch."""
+    torch = pytest.importorskip("torch", reason="the extra: pip install hocket[torch]")
+    done = run("all_reduce", "barrier", "--api", "torch", "--vs", "gloo", "--sizes", "1K", *TINY, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    version = torch.__version__.partition("+")[0]
+    assert {row["library"] for row in rows if row["samples"]} == {
+        f"hocket {hocket.__version__} (torch {version})",
+        f"gloo (torch {version})",
+    }
+    measured = [(row["collective"], row["in_place"], row["key"]) for row in rows if row["samples"]]
+    calls = [("all_reduce", True), ("barrier", False)]
+    assert measured == [(*call, key) for call in calls for key in ("hocket", "gloo")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -97,6 +115,12 @@ def test_ways_to_call(options: list[str]) -> None:
         (["--dtype", "float31"], "float31"),
         (["--algorithm", "rings"], "rings"),
         (["--form", "maybe"], "maybe"),
+        (["--api", "jax"], "jax"),
+        (["--api", "torch", "--vs", "openmpi"], 'no library for --api torch called "openmpi", only gloo'),
+        (["--api", "torch", "--algorithm", "ring"], 'torch.distributed has no "ring"'),
+        (["--api", "torch", "--memory", "arena"], 'torch.distributed has no "arena"'),
+        (["--api", "torch", "--form", "persistent"], 'torch.distributed has no "persistent"'),
+        (["--api", "torch", "--op", "fmax"], 'torch.distributed has no "fmax"'),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(arguments: list[str], word: str) -> None:
@@ -135,13 +159,15 @@ def test_an_absent_peer_is_named_and_the_rest_measured(monkeypatch: pytest.Monke
     assert "busbw" in done.output
 
 
-@pytest.mark.parametrize("key", [key for key in LIBRARIES if key != "hocket"])
-def test_the_peers_calls_are_right(key: str) -> None:
+@pytest.mark.parametrize(("api", "key"), CALLED)
+def test_the_peers_calls_are_right(api: str, key: str) -> None:
     """Where a peer is installed: whatever it has of the collectives gives what NumPy says."""
-    if LIBRARIES[key].place() is None:
-        pytest.skip(LIBRARIES[key].advice())
+    if APIS[api][key].place() is None:
+        pytest.skip(APIS[api][key].advice())
+    if api == "torch":
+        pytest.importorskip("torch")
     effort, had = sweep.Effort(rounds=1, times=3, warmup=1, check=3, seconds=0.01), set()
-    with sweep.Field([key], 2) as field:
+    with sweep.Field({key: APIS[api][key]}, 2) as field:
         for name in COLLECTIVES:
             for in_place in (False, True):
                 (row,) = field.compare(sweep.task_for(name, 12 << 10, 2, effort, in_place=in_place), effort)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .figures import bus_factor, elements
-from .peers import LIBRARIES
+from .peers import Peer
 from .peers.data import GETS_BLOCK, GIVES_BLOCK, Task, kind
 from .session import LibraryFailed, Session
 
@@ -132,16 +132,16 @@ def _ask(entry: Entry, task: Task) -> list[dict[str, Any]]:
 class Field:
     """The libraries of a comparison, each with `ranks` processes, until the end of the block.
 
-    Those of `names` that cannot be started are in `absent`, with the reason; without hocket itself, LibraryFailed.
+    Those that cannot be started are in `absent`, with the reason; without hocket itself, LibraryFailed.
     """
 
-    def __init__(self, names: Iterable[str], ranks: int) -> None:
-        self.ranks = ranks
+    def __init__(self, libraries: Mapping[str, Peer], ranks: int) -> None:
+        self.ranks, self.libraries = ranks, libraries
         self.sessions: dict[str, Session] = {}
         self.absent: dict[str, str] = {}
         self._stack = ExitStack()
         try:
-            for name in names:
+            for name in libraries:
                 self._start(name)
         except BaseException:
             self._stack.close()
@@ -155,7 +155,7 @@ class Field:
 
     def _start(self, name: str) -> None:
         try:
-            session = Session(LIBRARIES[name], self.ranks)
+            session = Session(self.libraries[name], self.ranks)
         except LibraryFailed as error:
             if name == "hocket":
                 raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from ..bench.peers import Peer
     from ..bench.sweep import Effort
 
 ALONE = ("barrier", "send_recv")  # which know no in place
@@ -25,7 +26,7 @@ class Wanted:
     collectives: list[str]
     sizes: list[int]
     ranks: list[int]
-    libraries: list[str]
+    libraries: dict[str, Peer]
     effort: Effort
     options: dict[str, str]
 
@@ -63,6 +64,9 @@ def bench(
     versus: Annotated[
         str, typer.Option("--vs", metavar="LIBRARY,...", help="Beside hocket: gloo, openmpi, mpich, or all.")
     ] = "",
+    api: Annotated[
+        Literal["numpy", "torch"], typer.Option(help="torch: hocket is called through torch.distributed, as gloo is.")
+    ] = "numpy",
     rounds: Annotated[int, typer.Option(min=1, help="In each, every library has its turn.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.001, help="About so long for one size of one library.")] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="For programs, instead of tables.")] = False,
@@ -87,12 +91,15 @@ def bench(
         hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
 
         hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
+
+        hocket bench all_reduce barrier --api torch --vs gloo --ranks 2,4
     """
     from ..bench.sweep import Effort
 
     effort = Effort(rounds, times, warmup, check, seconds)
     options = {"dtype": dtype, "op": op, "algorithm": algorithm, "memory": memory, "form": form}
-    wanted = _understand(collectives or ["all_reduce"], (begin, end, factor, sizes), ranks, versus, effort, options)
+    chosen = collectives or ["all_reduce"]
+    wanted = _understand(chosen, (begin, end, factor, sizes), ranks, (api, versus), effort, options)
     if plot is not None and find_spec("matplotlib") is None:
         raise typer.BadParameter("a plot needs matplotlib: pip install 'hocket[plot]'", param_hint="--plot")
     rows = _measure(wanted, quiet=as_json)
@@ -104,31 +111,21 @@ def _understand(
     collectives: list[str],
     sizes: tuple[str, str, int, str],
     ranks: str,
-    versus: str,
+    versus: tuple[str, str],
     effort: Effort,
     options: dict[str, str],
 ) -> Wanted:
     """The options, or typer.BadParameter, which names the one that makes no sense."""
     from ..algorithms import plan
-    from ..bench.figures import parse_size, sweep_of
-    from ..bench.peers import LIBRARIES
     from ..bench.peers.data import COLLECTIVES, REDUCES, kind
     from ..ops import NAMES, resolve
 
     chosen = list(COLLECTIVES) if "all" in collectives else collectives
-    peers = [name for name in LIBRARIES if name != "hocket"]
-    beside = peers if versus == "all" else [word for word in versus.split(",") if word]
     with _blame("COLLECTIVE"):
         _each_of(chosen, COLLECTIVES, "collective")
-    with _blame("--vs"):
-        _each_of(beside, peers, "library here")
+    libraries = _libraries(*versus, options)
     with _blame("--sizes" if sizes[3] else "-b, -e, -f"):
-        first, last, factor, listed = sizes
-        spans = (
-            [parse_size(word) for word in listed.split(",")]
-            if listed
-            else sweep_of(parse_size(first), parse_size(last), factor)
-        )
+        spans = _sizes(*sizes)
     with _blame("--ranks"):
         worlds = [int(word) for word in ranks.split(",")]
         if min(worlds) < 1:
@@ -143,7 +140,35 @@ def _understand(
         for collective in chosen if options["algorithm"] else ():
             for size in worlds:
                 plan(collective, options["algorithm"], size)
-    return Wanted(chosen, spans, worlds, ["hocket", *beside], effort, options)
+    return Wanted(chosen, spans, worlds, libraries, effort, options)
+
+
+def _sizes(first: str, last: str, factor: int, listed: str) -> list[int]:
+    from ..bench.figures import parse_size, sweep_of
+
+    if listed:
+        return [parse_size(word) for word in listed.split(",")]
+    return sweep_of(parse_size(first), parse_size(last), factor)
+
+
+def _libraries(api: str, versus: str, options: dict[str, str]) -> dict[str, Peer]:
+    """hocket and those beside it; or typer.BadParameter, also for what cannot be said to torch.distributed."""
+    from ..bench.peers import APIS
+    from ..bench.peers.data import TORCH_OPS
+
+    known = APIS[api]
+    peers = [name for name in known if name != "hocket"]
+    beside = peers if versus == "all" else [word for word in versus.split(",") if word]
+    with _blame("--vs"):
+        _each_of(beside, peers, f"library for --api {api}")
+    if api == "torch":
+        sayable = {"algorithm": [""], "memory": ["private"], "form": ["call", "async"], "op": TORCH_OPS}
+        for name, words in sayable.items():
+            if options[name] not in words:
+                raise typer.BadParameter(f'torch.distributed has no "{options[name]}"', param_hint=f"--{name}")
+        if find_spec("torch") is None:
+            raise typer.BadParameter("it needs torch: pip install 'hocket[torch]'", param_hint="--api torch")
+    return {name: known[name] for name in ("hocket", *beside)}
 
 
 @contextmanager
@@ -157,7 +182,7 @@ def _blame(option: str) -> Iterator[None]:
 def _each_of(words: list[str], known: Any, what: str) -> None:
     for word in words:
         if word not in known:
-            raise ValueError(f'there is no {what} called "{word}"; there are {", ".join(known)}')
+            raise ValueError(f'there is no {what} called "{word}", only {", ".join(known)}')
 
 
 def _measure(wanted: Wanted, quiet: bool) -> list[dict[str, Any]]:
@@ -215,6 +240,7 @@ def _print(rows: list[dict[str, Any]], collective: str, ranks: int) -> None:
         console.width = 140
     place = f"{collective}, {ranks} ranks on {machine()['cores']} cores"
     own = [row for row in rows if row["key"] == "hocket"]
+    own = [row for row in own if not row["lacks"]] or own  # torch has most calls in one way only
     split = console.width < 140  # nccl-tests' two halves side by side want some room
     for part in ([row for row in own if row["in_place"] == way] for way in (False, True)) if split else (own,):
         if part:

@@ -21,7 +21,8 @@ FORGOTTEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "HOCKET_ADD
 
 @dataclass(frozen=True)
 class Peer:
-    """A library. `places` are the virtual environments it may be in, `sign` is a file that shows that it is.
+    """A library. `script` is the X of its with_X.py, with a colon and the backend where X has several. `places` are the
+    virtual environments it may be in, `sign` is a file that shows that it is.
 
     `launcher` starts all ranks at once, with {bin} and {ranks} filled in; without one, each is started by itself and is
     told its rank. `crowded` is added where there are more ranks than cores. `settings` are environment variables.
@@ -97,10 +98,20 @@ LIBRARIES = {
     ),
     "gloo": Peer(
         "gloo",
-        "gloo",
+        "torch:gloo",
         [*_places(".venv-gloo"), CHECKOUT / ".venv"],
         TORCH,
         "torch numpy",
         settings=["GLOO_SOCKET_IFNAME=lo"],
     ),
 }
+
+# The same calls made through torch.distributed, all with one torch: that of this Python.
+TORCH_LIBRARIES = {
+    name: Peer(
+        name, f"torch:{name}", [Path(sys.prefix)], "bin/python", "hocket[torch]", settings=LIBRARIES["gloo"].settings
+    )
+    for name in ("hocket", "gloo")
+}
+
+APIS = {"numpy": LIBRARIES, "torch": TORCH_LIBRARIES}

@@ -29,6 +29,8 @@ COLLECTIVES = (
     *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all"),
     *("barrier", "send_recv"),
 )
+# Those of hocket's operators that torch.distributed has a name for.
+TORCH_OPS = ("sum", "mean", "product", "min", "max", "band", "bor", "bxor")
 UFUNCS = {"sum": "add", "product": "multiply", "min": "minimum", "max": "maximum"}
 UFUNCS |= {"band": "bitwise_and", "bor": "bitwise_or", "bxor": "bitwise_xor"}
 UFUNCS |= {"land": "logical_and", "lor": "logical_or", "lxor": "logical_xor"}

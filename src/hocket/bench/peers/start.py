@@ -1,4 +1,4 @@
-"""The program of every rank: `python start.py LIBRARY ADDRESS [RANK SIZE]`.
+"""The program of every rank: `python start.py LIBRARY[:BACKEND] ADDRESS [RANK SIZE]`.
 
 Started as a file, for the environments of the other libraries have no hocket: this folder is imported as a package of
 its own there, and needs nothing but NumPy and the library.
@@ -14,9 +14,10 @@ if __name__ == "__main__":
     sys.path[:1] = []  # this folder itself
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     package = Path(__file__).resolve().parent.name
-    library, address, *place = sys.argv[1:]
+    script, address, *place = sys.argv[1:]
+    library, *backend = script.split(":")
     module = import_module(f"{package}.with_{library}")
     loop = import_module(f"{package}.loop")
     before = loop.memory()
-    with module.started(*map(int, place), address=address) as it:
+    with module.started(*backend, *map(int, place), address=address) as it:
         loop.serve(it, address, before)

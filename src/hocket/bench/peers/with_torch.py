@@ -1,4 +1,4 @@
-"""The calls of gloo, as torch.distributed offers it on CPUs. See loop.py."""
+"""The calls of torch.distributed on CPUs, over gloo or over hocket. See loop.py."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .data import Array, Task
+from .data import TORCH_OPS, Array, Task
 from .loop import Run, ping_pong
 
-OPS = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT}
-OPS |= {"min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
-OPS |= {"band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR}
+OPS = {name: getattr(dist.ReduceOp, "SUM" if name == "mean" else name.upper()) for name in TORCH_OPS}
 
 
-class Gloo:
+class Torch:
     front = False
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.name = f"gloo (torch {torch.__version__.split('+')[0]})"
+    def __init__(self, backend: str, rank: int, size: int) -> None:
+        self.name = f"{backend} (torch {torch.__version__.split('+')[0]})"
         self.rank, self.size, self.barrier = rank, size, dist.barrier
 
     def empty(self, count: int, dtype: np.dtype[Any], memory: str) -> Array:
@@ -69,7 +67,7 @@ class Gloo:
             return None
         plain, trunc = call, None if x.is_floating_point() or x.is_complex() else "trunc"
 
-        def mean() -> None:  # which gloo has not: as its users write it
+        def mean() -> None:  # which gloo has not: as its users write it, so that it will do for every backend
             plain()
             y.div_(self.size, rounding_mode=trunc)
 
@@ -86,10 +84,15 @@ def tensor(array: Array) -> Any:
 
 
 @contextmanager
-def started(rank: int, size: int, *, address: str) -> Iterator[Gloo]:
+def started(backend: str, rank: int, size: int, *, address: str) -> Iterator[Torch]:
     """The ranks meet through a file beside the controller's socket: no port, and gone with it."""
     torch.set_num_threads(1)
+    name = backend
+    if backend == "hocket":
+        import hocket.torch
+
+        name = f"hocket {hocket.__version__}"
     place, limit = f"file://{address}.meeting", timedelta(seconds=60)
-    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=size, timeout=limit)
-    yield Gloo(rank, size)
+    dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=limit)
+    yield Torch(name, rank, size)
     dist.destroy_process_group()
