@@ -28,7 +28,7 @@ The import registers the backend. From torch 2.14 on torch finds it without. It 
 own core. The tests run with torch 2.13.0. Start the program as before, with `torchrun --standalone`, or with
 `hocket run`.
 [examples/train_ddp.py](../examples/train_ddp.py) trains over either backend, by `--backend`.
-`python benchmarks/torch_vs_gloo.py` measures both in one run on your machine.
+`hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo` measures both on your machine.
 
 ## What differs from gloo
 

@@ -109,7 +109,8 @@ ALLOWED = {
     "bench.peers.data": "",
     "bench.peers.loop": "bench.peers.data",
     "bench.peers.start": "",
-    "bench.peers.with_torch": "bench.peers.data bench.peers.loop torch",
+    "bench.peers.training": "bench.peers.loop",
+    "bench.peers.with_torch": "bench.peers.data bench.peers.loop bench.peers.training torch",
     "bench.peers.with_mpi": "bench.peers.data bench.peers.loop",
     "bench.peers.with_hocket": f"bench.peers.data bench.peers.loop hocket choose ops {NATIVE}",
     "bench.session": "bench.peers",
@@ -128,7 +129,7 @@ PACKAGES = {
     "rich": {"bench.show", "cli.bench", "cli", "cli.info", "cli.run", "cli.show"},
     "typer": {"cli.bench", "cli", "cli.info", "cli.run", "cli.show"},
     "torch": {name for name in MODULES if name.partition(".")[0] == "torch"}
-    | {"run.torch_p2p", "bench.peers.with_torch"},
+    | {"run.torch_p2p", "bench.peers.with_torch", "bench.peers.training"},
     "mpi4py": {"run.mpi", "bench.peers.with_mpi"},
 }
 

@@ -88,7 +88,9 @@ def test_ways_to_call(options: list[str]) -> None:
 def test_through_torch() -> None:
     """hocket and gloo, called alike, with one torch."""
     torch = pytest.importorskip("torch", reason="the extra: pip install hocket[torch]")
-    done = run("all_reduce", "barrier", "--api", "torch", "--vs", "gloo", "--sizes", "1K", *TINY, "--json")
+    calls = [("all_reduce", True), ("barrier", False), ("ddp", False), ("fsdp2", False)]
+    names = [name for name, _ in calls]
+    done = run(*names, "--api", "torch", "--vs", "gloo", "--sizes", "1K", *TINY, "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     version = torch.__version__.partition("+")[0]
@@ -97,7 +99,6 @@ def test_through_torch() -> None:
         f"gloo (torch {version})",
     }
     measured = [(row["collective"], row["in_place"], row["key"]) for row in rows if row["samples"]]
-    calls = [("all_reduce", True), ("barrier", False)]
     assert measured == [(*call, key) for call in calls for key in ("hocket", "gloo")]
 
 
@@ -105,6 +106,7 @@ def test_through_torch() -> None:
     ("arguments", "word"),
     [
         (["all_reduced"], "all_reduced"),
+        (["ddp"], 'no collective for --api numpy called "ddp"'),
         (["-b", "8X"], "8X"),
         (["-b", "8", "-e", "4"], "no less"),
         (["--sizes", "8,,"], "is not a size"),

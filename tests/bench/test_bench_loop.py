@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.bench.peers.data import COLLECTIVES, Array, Task, expected, kind, partner, vector, wrong
+from hocket.bench.peers.data import COLLECTIVES, TRAINING, Array, Task, expected, kind, partner, vector, wrong
 from hocket.bench.peers.loop import buffers, measure, memory
 from hocket.bench.sweep import Effort, task_for
 
@@ -47,6 +47,16 @@ def test_samples_are_timed_and_results_checked(in_place: bool) -> None:
     assert all(second > 0 for second in answer["seconds"])
     assert (answer["wrong"], answer["algorithm"]) == (0, "copy")
     assert library.calls == (5 + 2) * 3 + 2
+
+
+def test_what_does_not_count_is_timed_beside() -> None:
+    """Of DDP's steps the bare module's, as many of them, in samples of their own."""
+    library = Alone()
+    answer = measure(library, Task("ddp", 0, times=3, warmup=1, batch=4, check=0))
+    assert len(answer["bare"]) == len(answer["seconds"]) == 3
+    assert min(answer["bare"]) > 0
+    assert library.calls == 2 * (3 + 1) * 4
+    assert measure(library, Task("barrier", 0, times=3))["bare"] == [0.0] * 3
 
 
 def test_wrong_elements_are_counted() -> None:
@@ -139,6 +149,8 @@ def test_small_calls_are_timed_in_a_row() -> None:
     assert task_for("all_reduce", 4096, 2, effort).batch == task_for("all_gather", 8, 2, effort).batch == 32
     assert task_for("all_reduce", 4100, 2, effort).batch == 1
     assert task_for("barrier", 1 << 20, 2, effort).count == 0
+    steps = [task_for(name, 8, 2, effort) for name in TRAINING]
+    assert [(task.count, task.batch) for task in steps] == [(0, 8), (0, 1)]
     assert task_for("all_gather", 8, 4, effort).count == 4
     assert task_for("all_reduce", 8, 4, effort, dtype="bfloat16").count == 4
 

@@ -26,6 +26,8 @@ class Pretend:
 
     ranks, dead = 2, ""
 
+    bare = 0.0
+
     def __init__(self, name: str, seconds: float, wrong: int = 0, lacks: bool = False, fails: bool = False) -> None:
         self.name, self.seconds, self.wrong, self.lacks, self.fails = name, seconds, wrong, lacks, fails
         self.asked: list[dict[str, Any]] = []
@@ -38,7 +40,7 @@ class Pretend:
             return [{"lacks": True}] * 2
         took = [[self.seconds * factor] * task["times"] for factor in (1, 2)]
         common = {"wall": 1e-4, "algorithm": "", "wrong": self.wrong if task["check"] else 0}
-        return [{"seconds": seconds, **common} for seconds in took]
+        return [{"seconds": seconds, "bare": [self.bare] * task["times"], **common} for seconds in took]
 
 
 def rows_of(sessions: dict[str, Pretend], size: int = 1 << 20, collective: str = "all_reduce") -> list[dict[str, Any]]:
@@ -60,6 +62,13 @@ def test_the_slowest_rank_counts() -> None:
 def test_a_ping_pong_is_half_of_there_and_back() -> None:
     (row,) = rows_of({"hocket": Pretend("hocket 1", 1e-3)}, collective="send_recv")
     assert row["p50_us"] == pytest.approx(1000)
+
+
+def test_what_does_not_count_is_subtracted() -> None:
+    session = Pretend("hocket 1", 1e-3)
+    session.bare = 0.5e-3
+    (row,) = rows_of({"hocket": session}, collective="ddp")
+    assert row["p50_us"] == row["p99_us"] == pytest.approx(1500)
 
 
 def test_libraries_take_turns() -> None:

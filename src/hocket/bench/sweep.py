@@ -12,7 +12,7 @@ import numpy as np
 
 from .figures import bus_factor, elements
 from .peers import Peer
-from .peers.data import GETS_BLOCK, GIVES_BLOCK, Task, kind
+from .peers.data import GETS_BLOCK, GIVES_BLOCK, TRAINING, Task, kind
 from .session import LibraryFailed, Session
 
 # Up to here a call is over before a clock is read: calls in a row are timed instead.
@@ -87,8 +87,8 @@ def task_for(collective: str, nbytes: int, ranks: int, effort: Effort, **options
     """The task for about `nbytes`, of whole elements and equal parts."""
     itemsize = kind(options.get("dtype", "float32")).itemsize
     blocks = collective in (*GIVES_BLOCK, *GETS_BLOCK, "all_to_all")
-    count = 0 if collective == "barrier" else elements(nbytes, itemsize, ranks, blocks)
-    batch = BATCH if count * itemsize <= BATCHED_BYTES else 1
+    count = 0 if collective in ("barrier", *TRAINING) else elements(nbytes, itemsize, ranks, blocks)
+    batch = TRAINING.get(collective) or (BATCH if count * itemsize <= BATCHED_BYTES else 1)
     return Task(collective, count, batch=batch, warmup=effort.warmup, check=effort.check, **options)
 
 
@@ -111,8 +111,8 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
             if entry.key in times and not entry.error:
                 answers = _ask(entry, replace(entry.task, times=times[entry.key], check=0))
                 if answers:
-                    by_rank = [answer["seconds"] for answer in answers]
-                    entry.samples.append(np.max(by_rank, axis=0).tolist())
+                    slowest, bare = (np.max([each[k] for each in answers], axis=0) for k in ("seconds", "bare"))
+                    entry.samples.append((slowest - bare).tolist())
 
 
 def _ask(entry: Entry, task: Task) -> list[dict[str, Any]]:

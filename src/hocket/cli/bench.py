@@ -35,7 +35,8 @@ def bench(
     collectives: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COLLECTIVE]...", help="Such as broadcast, barrier, send_recv; all: every one of them."
+            metavar="[COLLECTIVE]...",
+            help="Such as broadcast, barrier, send_recv; with --api torch, ddp and fsdp2; or all.",
         ),
     ] = None,
     begin: Annotated[str, typer.Option("-b", "--begin", metavar="SIZE", help="Smallest size: 8, 1K, 64M.")] = "8",
@@ -80,7 +81,8 @@ def bench(
 
     A sample: every rank rewrites its input, all meet in the library's own barrier, each times its call, and the slowest
     rank counts. Up to 4 KiB a sample is 32 calls in a row. p50 is the median over rounds of their medians, p99 that of
-    all samples. The roots of rooted collectives take turns.
+    all samples. The roots of rooted collectives take turns. ddp is what DistributedDataParallel adds to a step of 20
+    small layers, fsdp2 a whole step of a small transformer.
 
     Exits with 1 if a result was wrong or a library failed.
 
@@ -92,7 +94,7 @@ def bench(
 
         hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
 
-        hocket bench all_reduce barrier --api torch --vs gloo --ranks 2,4
+        hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo --ranks 2,4
     """
     from ..bench.sweep import Effort
 
@@ -117,12 +119,13 @@ def _understand(
 ) -> Wanted:
     """The options, or typer.BadParameter, which names the one that makes no sense."""
     from ..algorithms import plan
-    from ..bench.peers.data import COLLECTIVES, REDUCES, kind
+    from ..bench.peers.data import COLLECTIVES, REDUCES, TRAINING, kind
     from ..ops import NAMES, resolve
 
-    chosen = list(COLLECTIVES) if "all" in collectives else collectives
+    known = (*COLLECTIVES, *TRAINING) if versus[0] == "torch" else COLLECTIVES
+    chosen = list(known) if "all" in collectives else collectives
     with _blame("COLLECTIVE"):
-        _each_of(chosen, COLLECTIVES, "collective")
+        _each_of(chosen, known, f"collective for --api {versus[0]}")
     libraries = _libraries(*versus, options)
     with _blame("--sizes" if sizes[3] else "-b, -e, -f"):
         spans = _sizes(*sizes)
@@ -224,7 +227,9 @@ def _measure(wanted: Wanted, quiet: bool) -> list[dict[str, Any]]:
 
 def _cases(collective: str, wanted: Wanted) -> list[tuple[int, bool]]:
     """Sizes, out of place and in place, where there is a difference."""
-    if collective == "barrier":
+    from ..bench.peers.data import TRAINING
+
+    if collective in ("barrier", *TRAINING):
         return [(0, False)]
     ways = (False,) if collective in ALONE else (False, True)
     return [(size, way) for size in wanted.sizes for way in ways]

@@ -29,6 +29,10 @@ COLLECTIVES = (
     *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all"),
     *("barrier", "send_recv"),
 )
+# Steps of training, which torch alone has, and how many of them are one sample. Of ddp only that counts which it takes
+# beyond the steps of the bare module.
+TRAINING = {"ddp": 8, "fsdp2": 1}
+BARE = {"ddp": "module"}
 # Those of hocket's operators that torch.distributed has a name for.
 TORCH_OPS = ("sum", "mean", "product", "min", "max", "band", "bor", "bxor")
 UFUNCS = {"sum": "add", "product": "multiply", "min": "minimum", "max": "maximum"}
@@ -107,7 +111,7 @@ def reduction(task: Task, size: int, turn: int) -> Array:
 def expected(task: Task, rank: int, size: int, turn: int, root: int) -> Array | None:
     """What `rank` must get; None where it gets nothing."""
     name, own = task.collective, block(task.count, rank, size)
-    if name == "barrier" or (name in ("reduce", "gather") and rank != root):
+    if name in ("barrier", *TRAINING) or (name in ("reduce", "gather") and rank != root):
         return None
     if name in REDUCES:
         whole = reduction(task, size, turn)

@@ -7,8 +7,10 @@ task, one per answer.
 One **sample**: the rank writes its whole input, so that no cache, page or result of the last sample helps; all ranks
 meet in the library's own barrier; the rank reads the clock, makes its call and reads the clock again. A call of a few
 KiB is over before a clock is read: there a sample is `batch` calls in a row, in every library. The time of a sample is
-that of its slowest rank, which the controller finds. The root of a rooted collective moves on by one with every call:
-a fixed root would run ahead of the others, and its calls would tell how fast it can give, not how long it takes.
+that of its slowest rank, which the controller finds. Where only that counts which a call takes beyond another one
+(`BARE`), the other one is timed in the same way right before, and the controller subtracts. The root of a rooted
+collective moves on by one with every call: a fixed root would run ahead of the others, and its calls would tell how
+fast it can give, not how long it takes.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, Protocol
 
 import numpy as np
 
-from .data import GETS_BLOCK, GIVES_BLOCK, Array, Task, block, expected, kind, partner, vector, wrong
+from .data import BARE, GETS_BLOCK, GIVES_BLOCK, Array, Task, block, expected, kind, partner, vector, wrong
 
 Run = Callable[[], Any]
 
@@ -61,6 +64,8 @@ def serve(library: Library, address: str, before: dict[str, int]) -> None:
             stream.write(json.dumps(answer) + "\n")
             stream.flush()
 
+        gc.collect()
+        gc.freeze()  # what is there by now need not be gone through before every measurement
         say({"library": library.name, "rank": library.rank, "size": library.size})
         for line in stream:
             asked = json.loads(line)
@@ -77,7 +82,8 @@ def serve(library: Library, address: str, before: dict[str, int]) -> None:
 
 
 def measure(library: Library, task: Task) -> dict[str, Any]:
-    """Seconds per sample on this rank, and how many elements of the checked calls were wrong; or that it lacks it."""
+    """Seconds per sample on this rank, those of the bare call beside, and how many elements of the checked calls were
+    wrong; or that it lacks it."""
     try:
         x, y = buffers(library, task)
     except ImportError:  # of bfloat16
@@ -87,23 +93,29 @@ def measure(library: Library, task: Task) -> dict[str, Any]:
     runs = [call for call in calls if call is not None]
     if len(runs) < len(calls):
         return {"lacks": True}
-    turns, seconds, begin = cycle(runs), [], time.perf_counter()
-    gc.collect()
-    gc.disable()
-    for i in range(-task.warmup, task.times):
-        x.fill(1 + (library.rank + i) % 8)
-        batch = list(islice(turns, task.batch))
+    without = BARE.get(task.collective)
+    beside = library.prepare(replace(task, collective=without), x, y, 0) if without else None
+
+    def sample(batch: list[Run]) -> float:
         library.barrier()
         start = time.perf_counter()
         for call in batch:
             call()
-        spent = time.perf_counter() - start
-        if i >= 0:
-            seconds.append(spent / task.batch)
+        return (time.perf_counter() - start) / len(batch)
+
+    turns, seconds, bare = cycle(runs), [], []
+    gc.collect()
+    gc.disable()
+    begin = time.perf_counter()
+    for i in range(-task.warmup, task.times):
+        x.fill(1 + (library.rank + i) % 8)
+        bare.append(sample([beside] * task.batch) if beside else 0.0)
+        seconds.append(sample(list(islice(turns, task.batch))))
     gc.enable()
-    wall = time.perf_counter() - begin
+    wall, kept = time.perf_counter() - begin, slice(task.warmup, None)
     faults = [check(library, task, runs[turn % len(runs)], x, y, turn) for turn in range(task.check)]
-    return {"seconds": seconds, "wall": wall, "wrong": sum(faults), "algorithm": library.ran(task)}
+    answer = {"wall": wall, "wrong": sum(faults), "algorithm": library.ran(task)}
+    return {"seconds": seconds[kept], "bare": bare[kept], **answer}
 
 
 def buffers(library: Library, task: Task) -> tuple[Array, Array]:

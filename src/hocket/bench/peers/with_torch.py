@@ -11,8 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .data import TORCH_OPS, Array, Task
+from .data import BARE, TORCH_OPS, TRAINING, Array, Task
 from .loop import Run, ping_pong
+from .training import step
 
 OPS = {name: getattr(dist.ReduceOp, "SUM" if name == "mean" else name.upper()) for name in TORCH_OPS}
 
@@ -31,6 +32,8 @@ class Torch:
         name = task.collective
         if task.op not in OPS or task.form == "persistent":
             return None
+        if name in (*TRAINING, *BARE.values()):
+            return step(name) if task.form == "call" else None
         if name == "send_recv":
             given, got = tensor(x), tensor(y)
             return ping_pong(
