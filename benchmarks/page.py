@@ -24,6 +24,7 @@ GOALS = {
     4: {8: 2, 1 << 10: 2, 16 << 10: 2, 256 << 10: 3, 4 << 20: 2, 64 << 20: 3},
 }
 GLOO = 20
+THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
 FUSED = {"arena": 1.3, "private": 1.6}
 WAITING = 0.02
 MEMORY = 64 << 20
@@ -66,7 +67,7 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    for section in (goals, others, forms, overlap, arena, dtypes, crowds, waiting, memory):
+    for section in (goals, others, forms, torch, overlap, arena, dtypes, crowds, waiting, memory):
         parts += section(found)
     if REMARKS.exists():
         parts.append(REMARKS.read_text())
@@ -105,7 +106,11 @@ def command(arguments: str) -> str:
 
 def sizes_of(found: dict[str, Any]) -> str:
     """As an option takes them: 8,1K,64M."""
-    return ",".join(binary(size).replace(" ", "").removesuffix("B").removesuffix("i") for size in found["sizes"])
+    return listed(found["sizes"])
+
+
+def listed(sizes: Iterable[int]) -> str:
+    return ",".join(binary(size).replace(" ", "").removesuffix("B").removesuffix("i") for size in sizes)
 
 
 def met(value: float, goal: float, better: Callable[[float, float], bool] = lambda a, b: a >= b) -> str:
@@ -193,6 +198,50 @@ def forms(found: dict[str, Any]) -> list[str]:
         "engine with Python's lock held."
     )
     return ["## Mean, custom operators, async and persistent calls", text, *parts] if parts else []
+
+
+def torch(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"torch {ranks}", [])
+        if not rows:
+            continue
+        names_of = " ".join(dict.fromkeys(row["collective"] for row in rows))
+        sizes = listed(sorted({row["bytes"] for row in rows if row["collective"] == "all_reduce"}))
+        lines = [_torch_line(group) for group in groups(rows, "collective", "bytes")]
+        parts += [
+            f"### {ranks} ranks",
+            command(f"hocket bench {names_of} --api torch --ranks {ranks} --sizes {sizes} --vs gloo"),
+            table(["", "size", *names(rows).values(), "ratio", "goal", ""], lines),
+        ]
+    text = paragraph(
+        "Both are called in the same way, from the same Python and torch, such as `dist.all_reduce(x)` after "
+        "`init_process_group(...)`; an all-reduce is in place, as torch has it. The *DDP overhead* is what "
+        "DistributedDataParallel adds to a step of a network of 20 small layers: a sample is eight steps with it, less "
+        "eight of the bare module that the same ranks made right before. The *FSDP2 step* is one of a small "
+        "transformer, its computation included. The ratio is gloo's time divided by hocket's."
+    )
+    return ["## torch.distributed: hocket beside gloo", text, *parts] if parts else []
+
+
+def _torch_line(group: Sequence[Row]) -> list[str]:
+    own, faster = group[0], ratio(group)
+    label = {"ddp": "DDP overhead", "fsdp2": "FSDP2 step"}.get(own["collective"], own["collective"])
+    cells = [label, binary(own["bytes"]) if own["bytes"] else "", *map(time, group), three(faster)]
+    goal = _torch_goal(own)
+    if goal is None:
+        return [*cells, "", ""]
+    least, most = goal
+    in_time = "" if math.isinf(most) else f", at most {most:g} µs"
+    return [*cells, f"{least:g}{in_time}", met(faster, least, lambda a, b: a >= b and own["p50_us"] <= most)]
+
+
+def _torch_goal(own: Row) -> tuple[float, float] | None:
+    """The least of gloo / hocket, and the most µs of hocket's; None where there is no goal."""
+    name, nbytes, ranks = own["collective"], own["bytes"], own["ranks"]
+    if name == "all_reduce":
+        return 10 if nbytes < 64 << 10 else 5, 4 if (nbytes, ranks) == (4, 2) else math.inf
+    return (THROUGH_TORCH[name], math.inf) if name in THROUGH_TORCH else None
 
 
 def arena(found: dict[str, Any]) -> list[str]:

@@ -18,14 +18,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from page import all_rows, write
 from rich.console import Console
 
-from hocket.bench.peers import LIBRARIES
-from hocket.bench.peers.data import Task
+from hocket.bench.peers import LIBRARIES, TORCH_LIBRARIES
+from hocket.bench.peers.data import TRAINING, Task
 from hocket.bench.session import LibraryFailed, Session
 from hocket.bench.show import machine
 from hocket.bench.sweep import Effort, Entry, Field, take_turns, task_for
@@ -121,12 +122,27 @@ def waiting(field: Field, sizes: list[int], quick: bool) -> Result:
     return {f"waiting {field.ranks}": found}
 
 
-def memory(quick: bool) -> Result:
+def through_torch(sizes: list[int], quick: bool) -> Result:
+    """hocket and gloo called through torch.distributed, where it is installed: collectives, and steps of training."""
+    effort, found = least(CAREFUL, quick), {}
+    cases = [("all_reduce", size, True) for size in [4, *sizes[1:]]]
+    cases += [(name, size, False) for name in ("all_gather", "reduce_scatter") for size in sizes[1::2]]
+    cases += [(name, 0, False) for name in ("barrier", *TRAINING)]
+    for ranks in WORLDS if find_spec("torch") else ():
+        with Field(TORCH_LIBRARIES, ranks) as field:
+            rows = found[f"torch {ranks}"] = []
+            for name, size, in_place in cases:
+                field.revive()
+                rows += field.compare(task_for(name, size, ranks, effort, in_place=in_place), effort)
+    return found
+
+
+def memory(sizes: list[int], quick: bool) -> Result:
     """What a group of four occupies, after calls of every size, when their arrays are gone again."""
     effort = Effort(rounds=1, times=2, seconds=0.01)
     with Session(LIBRARIES["hocket"], 4) as session:
         idle = session.ask("memory")
-        for size in SIZES[: 3 if quick else None]:
+        for size in sizes:
             for name in ("all_reduce", "all_gather", "all_to_all"):
                 take_turns([Entry("hocket", session, task_for(name, size, 4, effort))], effort)
         used = session.ask("memory")
@@ -157,7 +173,7 @@ def crowds(sizes: list[int], quick: bool) -> Result:
     return found
 
 
-def overlap(quick: bool) -> Result:
+def overlap(sizes: list[int], quick: bool) -> Result:
     """What the example prints."""
     command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(ROOT / "examples" / "overlap.py")]
     return {"overlap": subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout}
@@ -171,7 +187,13 @@ SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
     "dtypes": dtypes,
     "waiting": waiting,
 }
-WHOLE = ("memory", "overlap", "crowds")
+# Those that start processes of their own.
+WHOLE: dict[str, Callable[[list[int], bool], Result]] = {
+    "memory": memory,
+    "overlap": overlap,
+    "crowds": crowds,
+    "torch": through_torch,
+}
 
 
 def least(effort: Effort, quick: bool) -> Effort:
@@ -194,15 +216,9 @@ def measure(only: list[str], quick: bool) -> Result:
                 say(f"{name}, {ranks} ranks")
                 field.revive()
                 found |= SECTIONS[name](field, sizes, quick)
-    if "memory" in only:
-        say("memory")
-        found |= memory(quick)
-    if "overlap" in only:
-        say("overlap")
-        found |= overlap(quick)
-    if "crowds" in only:
-        say("crowds")
-        found |= crowds(sizes, quick)
+    for name in (name for name in WHOLE if name in only):
+        say(name)
+        found |= WHOLE[name](sizes, quick)
     found["sizes"] = sizes
     found["seconds"] = round(time.perf_counter() - start)
     return found

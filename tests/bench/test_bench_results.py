@@ -150,6 +150,15 @@ def test_a_plot(tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def through_torch(ranks: int, seconds: dict[tuple[str, int], tuple[float, float]]) -> list[dict[str, Any]]:
+    """Rows of hocket's and gloo's medians, by collective and bytes."""
+    rows = []
+    for (name, nbytes), times in seconds.items():
+        sessions = {key: Pretend(f"{key} (torch 2)", t / 2) for key, t in zip(("hocket", "gloo"), times, strict=True)}
+        rows += [{**row, "ranks": ranks} for row in rows_of(sessions, nbytes, name)]
+    return rows
+
+
 def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra: pip install hocket[plot]")
     from page import write
@@ -171,6 +180,19 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
         "all_reduce 4": [{**row, "ranks": 4} for row in goals],
         "others 2": [{**row, "collective": "broadcast"} for row in goals],
         "forms 2": [{**row, "label": "mean"} for row in goals],
+        "torch 2": through_torch(
+            2,
+            {
+                ("all_reduce", 4): (5e-6, 1e-4),
+                ("all_reduce", 1 << 10): (5e-6, 45e-6),
+                ("all_reduce", 64 << 10): (5e-6, 30e-6),
+                ("all_gather", 1 << 10): (5e-6, 30e-6),
+                ("barrier", 0): (5e-6, 95e-6),
+                ("ddp", 0): (1e-4, 5.5e-4),
+                ("fsdp2", 0): (1e-2, 0.9e-2),
+            },
+        ),
+        "torch 4": through_torch(4, {("all_reduce", 4): (5e-6, 1e-4)}),
         "arena": limit,
         "dtypes 2": [{**goals[0], "label": "float32"}, {**goals[1], "label": "bfloat16"}],
         "crowd 8": goals,
@@ -189,6 +211,18 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
         "| 65.0 |",
     ):
         assert text in page
+    for line in (
+        "| all_reduce | 4 B | 5.00 µs | 100 µs | 20.0 | 10, at most 4 µs | **missed** |",
+        "| all_reduce | 1 KiB | 5.00 µs | 45.0 µs | 9.00 | 10 | **missed** |",
+        "| all_reduce | 64 KiB | 5.00 µs | 30.0 µs | 6.00 | 5 | met |",
+        "| all_gather | 1 KiB | 5.00 µs | 30.0 µs | 6.00 |  |  |",
+        "| barrier |  | 5.00 µs | 95.0 µs | 19.0 | 20 | **missed** |",
+        "| DDP overhead |  | 100 µs | 550 µs | 5.50 | 5 | met |",
+        "| FSDP2 step |  | 10.0 ms | 9.00 ms | 0.900 | 1 | **missed** |",
+        "| all_reduce | 4 B | 5.00 µs | 100 µs | 20.0 | 10 | met |",
+        "barrier ddp fsdp2 --api torch --ranks 2 --sizes 4,1K,64K --vs gloo",
+    ):
+        assert line in page
     assert (tmp_path / "performance.png").exists()
 
 
