@@ -54,12 +54,21 @@ class Persistent:
 
 
 class Dispatch:
-    """The calls of one rank of a group."""
+    """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own."""
 
     def __init__(self, caller: Caller, timeout: float) -> None:
-        self.caller, self.timeout = caller, timeout
+        self.caller = caller
         self.rank, self.size = caller.rank, caller.native.size
-        caller.calls.seconds = timeout
+        self.timeout = timeout
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a call may take which names no time of its own."""
+        return self.caller.calls.seconds
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self.caller.calls.seconds = seconds
 
     def fail(self, error: BaseException) -> NoReturn:
         """What went wrong on the short way is an error like any other."""

@@ -67,7 +67,6 @@ class Group:
     def __init__(self, rank: int, links: Links, timeout: float) -> None:
         self.rank = rank
         self.size = len(links.fds)
-        self.timeout = timeout
         names = [
             f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))
         ]
@@ -79,6 +78,16 @@ class Group:
         self._messages = Messages(self._caller)
         self._arena = self._caller.native.arena()
         _open.add(self)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for each call that names none of its own. It may be set, for the calls that are made from then on;
+        raises ValueError for what is not above zero."""
+        return self._go.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._go.timeout = self._go.seconds(float(seconds))
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 

@@ -149,6 +149,38 @@ def test_a_late_rank_is_a_timeout_that_names_operation_and_rank(world: Worlds, s
             assert method in outcome or "barrier" in outcome
 
 
+def deadline_set(group: Any, way: str) -> str | None:
+    """Rank 1 makes every call but the last, whose deadline is the group's by then."""
+    x = np.ones(4)
+    again = group.all_reduce_init(x, out=x)
+    for _ in range(2):  # the second time on the short way
+        group.all_reduce(x)
+        again()
+    for wrong in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="timeout is a number of seconds above zero"):
+            group.timeout = wrong
+    group.timeout = 45
+    with group.split(0) as part:
+        assert part.timeout == group.timeout == 45.0
+    group.timeout = 0.25
+    if group.rank == 1:
+        raised(hocket.HocketError, group.recv, 0, tag=77, timeout=60)  # ends when the other has broken the group
+        return None
+    calls = {"plain": group.all_reduce, "async": waited(group.all_reduce), "persistent": lambda _: again()}
+    return str(raised(hocket.CollectiveTimeout, calls[way], x))
+
+
+def waited(call: Any) -> Any:
+    return lambda x: call(x, async_op=True).wait()
+
+
+@pytest.mark.parametrize("way", ["plain", "async", "persistent"])
+def test_a_deadline_that_is_set_is_that_of_later_calls(world: Worlds, way: str) -> None:
+    text, _ = world(2).run(deadline_set, way, fresh=True)
+    assert "waited 0.25 s" in text
+    assert "rank 1" in text
+
+
 class Oops(Exception):
     pass
 

@@ -82,6 +82,20 @@ def attributes() -> None:
     group.set_timeout(timedelta(seconds=30))
 
 
+def deadline() -> None:
+    """What is set counts for all later calls, messages too."""
+    for name in ("set_timeout", "_set_default_timeout"):
+        group = dist.new_group()
+        getattr(group, name)(timedelta(seconds=0.25))
+        if dist.get_rank() == 0:
+            with pytest.raises(hocket.CollectiveTimeout, match=r"0\.25 s"):
+                dist.recv(torch.empty(1), 1, group=group)
+            with pytest.raises(hocket.CollectiveTimeout, match=r"0\.25 s"):
+                dist.all_reduce(torch.ones(1), group=group)
+        dist.barrier()
+        dist.destroy_process_group(group)
+
+
 def monitored() -> None:
     """2.13's dist.monitored_barrier asks for gloo by name; the group has it all the same."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -98,7 +112,7 @@ def monitored() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.feature("Groups", "new_group, new_subgroups, DeviceMesh, groups beside gloo's, monitored_barrier")
-@pytest.mark.parametrize("function", [subgroups, meshes, attributes, monitored], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [subgroups, meshes, attributes, deadline, monitored], ids=lambda f: f.__name__)
 def test_groups(ranks: Ranks, size: int, function: Any) -> None:
     ranks(size).run(function)
 

@@ -67,7 +67,6 @@ class Base(dist.ProcessGroup):
         self._group = _meet(store, rank, size, timeout)
         self._queue = Queue(self._perform)
         self._transfers: list[Transfer] | None = None  # those of a coalesced batch
-        self._deadline: float | None = None  # of calls that name none, where it is not the group's
         self._rounds = 0  # of monitored_barrier
         if options.gloo_fallback:
             gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout))
@@ -78,7 +77,7 @@ class Base(dist.ProcessGroup):
 
     def _seconds(self, timeout: timedelta) -> float | None:
         """A call's own deadline; torch says that there is none by -1 ms."""
-        return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._deadline
+        return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
     def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
         if not opts.asyncOp and not self._queue.busy:
@@ -118,7 +117,7 @@ class Base(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The deadline of later calls."""
-        self._deadline = timeout.total_seconds()
+        self._group.timeout = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 
