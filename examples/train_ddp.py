@@ -53,7 +53,7 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}.items():
-        os.environ.setdefault(name, str(value))  # torchrun sets all four
+        os.environ.setdefault(name, str(value))  # hocket run and torchrun set all four
 
     dist.init_process_group(arguments.backend)
     torch.manual_seed(0)

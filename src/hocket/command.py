@@ -49,9 +49,10 @@ def run_command(
         signals = stack.enter_context(_signals())
         guard = stack.enter_context(closing(Guard()))
         stack.enter_context(closing(UnixStoreServer(address, secret).start()))
+        port = stack.enter_context(processes.reserved_port())
         job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
         for rank in range(size):
-            job.start(rank, command, child_environ(rank, size, address, secret))
+            job.start(rank, command, child_environ(rank, size, address, secret, port))
         return job.run()
 
 

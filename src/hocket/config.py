@@ -9,7 +9,8 @@ srun                 SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID, with SLURM
 none of them         a world of one
 ```
 
-The first line that matches is taken. A half-set or malformed variable is an error, never a guess.
+The first line that matches is taken. A half-set or malformed variable is an error, never a guess. hocket's own launcher
+sets MASTER_ADDR and MASTER_PORT too: not for hocket, but for torch.distributed.
 
 The ranks meet at an **address**, a name in the kernel's abstract socket namespace, and prove to belong to one job by a
 **secret**. hocket's own launcher draws both at random. Other launchers have none to give: there every rank derives the
@@ -68,15 +69,21 @@ class Config:
         return Config(timeout=timeout)
 
 
-def child_environ(rank: int, size: int, address: str, secret: bytes, environ: Environ = os.environ) -> dict[str, str]:
+def child_environ(
+    rank: int, size: int, address: str, secret: bytes, port: int, environ: Environ = os.environ
+) -> dict[str, str]:
     """What hocket's own launcher gives to rank `rank`: the inverse of `Config.from_env`.
 
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
+    The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
     """
-    threads = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
+    defaults = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
     place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
-    return {**threads, **environ, **{name: str(value) for name, value in place.items()}, **own}
+    own |= {name: str(value) for name, value in place.items()}
+    # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
+    (own if "RANK" in environ else defaults).update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    return {**defaults, **environ, **own}
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:

@@ -116,12 +116,13 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
     with ExitStack() as stack:
         guard = stack.enter_context(closing(Guard()))
         stack.enter_context(closing(UnixStoreServer(address, secret).start()))
+        port = stack.enter_context(processes.reserved_port())
         stack.callback(_finish, ranks)
         for rank in range(size):
             here, there = context.Pipe(duplex=False)
             stack.callback(here.close)
             with there:
-                environ = child_environ(rank, size, address, secret)
+                environ = child_environ(rank, size, address, secret, port)
                 process = context.Process(target=_work, args=(call, there, environ, os.getpid()), name=f"rank {rank}")
                 process.start()
             child = Child(rank, process.pid or 0, partial(_reap, process))

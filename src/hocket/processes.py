@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from .store import Deadline
 
@@ -86,6 +87,18 @@ class Guard:
         self._shell.wait()
         assert self._shell.stdin is not None
         self._shell.stdin.close()
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A TCP port that is nobody else's until the end of the block, for a rank to listen at.
+
+    It is bound here, but nobody listens: a rank may bind it again, since both reuse addresses (torch's store does).
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        yield held.getsockname()[1]
 
 
 def end(children: Iterable[Child], grace: float = GRACE) -> None:

@@ -21,6 +21,7 @@ LAUNCHER_VARIABLES = (
     "WORLD_SIZE",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
+    "MASTER_",
     "HOCKET_",
     "OMPI_",
     "PMI",

@@ -39,6 +39,22 @@ def test_every_rank_has_its_place(hocket: Hocket) -> None:
     assert sorted(done.stdout.splitlines()) == [f"{r} 3 {r} 3 1 {rest}" for r in range(3)]
 
 
+def test_the_jobs_port_is_free_for_its_ranks_alone(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import socket\n"
+        "place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "for reuse in range(2):\n"
+        "    with socket.socket() as listener:\n"
+        "        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)\n"
+        "        try: listener.bind(place), listener.listen()\n"
+        "        except OSError as error: say(error.strerror)\n"
+        "        else: say(*place)"
+    )
+    taken, place = hocket.run("run", "-n", "1", script).stdout.splitlines()
+    assert taken == "Address already in use"
+    assert re.fullmatch(r"127\.0\.0\.1 \d+", place)
+
+
 def test_any_program_and_any_module(hocket: Hocket) -> None:
     assert hocket.run("run", "-n", "2", "--", "sh", "-c", "exit 0").returncode == 0
     (hocket.folder / "here.py").write_text("import sys; print(sys.argv[1:])")

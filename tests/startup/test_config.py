@@ -39,7 +39,7 @@ SRUN = {
     "SLURM_JOB_ID": "12",
     "SLURM_STEP_ID": "0",
 }
-HOCKET = child_environ(2, 4, "@hocket-abc", b"key", environ={})
+HOCKET = child_environ(2, 4, "@hocket-abc", b"key", 29501, environ={})
 LAUNCHERS = {
     "torchrun": TORCHRUN,
     "mpirun (Open MPI)": OPEN_MPI,
@@ -73,7 +73,7 @@ def test_rank_0_holds_the_store_of_other_launchers(launcher: str) -> None:
 
 
 def test_the_launcher_holds_the_store_of_its_own_job() -> None:
-    environ = child_environ(0, 4, "@hocket-abc", b"key", environ={})
+    environ = child_environ(0, 4, "@hocket-abc", b"key", 29501, environ={})
     config = Config.from_env(environ)
     assert not config.hosts_store
     assert (config.address, config.secret) == ("@hocket-abc", b"key")
@@ -166,9 +166,26 @@ def test_timeout() -> None:
 
 
 def test_threads_are_one_per_rank_unless_set() -> None:
-    assert child_environ(0, 2, "@a", b"", environ={})["OMP_NUM_THREADS"] == "1"
-    assert child_environ(0, 2, "@a", b"", environ={"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
-    assert "OMP_NUM_THREADS" not in child_environ(0, 1, "@a", b"", environ={})
+    assert child_environ(0, 2, "@a", b"", 1, environ={})["OMP_NUM_THREADS"] == "1"
+    assert child_environ(0, 2, "@a", b"", 1, environ={"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in child_environ(0, 1, "@a", b"", 1, environ={})
+
+
+@pytest.mark.parametrize(
+    ("around", "address", "port"),
+    [
+        ({}, "127.0.0.1", "29501"),
+        ({"MASTER_PORT": "29400"}, "127.0.0.1", "29400"),
+        ({"MASTER_ADDR": "::1", "MASTER_PORT": "29400"}, "::1", "29400"),
+        (TORCHRUN, "127.0.0.1", "29501"),  # of a job around this one
+        ({**HOCKET, "MASTER_PORT": "29400"}, "127.0.0.1", "29501"),
+    ],
+)
+def test_torch_meets_where_the_user_says_or_at_a_port_of_the_jobs_own(
+    around: dict[str, str], address: str, port: str
+) -> None:
+    environ = child_environ(1, 2, "@a", b"", 29501, environ=around)
+    assert (environ["MASTER_ADDR"], environ["MASTER_PORT"]) == (address, port)
 
 
 def test_what_is_seen_holds_no_secret() -> None:

@@ -53,6 +53,19 @@ def test_results_come_by_rank(size: int) -> None:
     assert len({(config.address, config.secret) for _, config in found}) == 1
 
 
+def port() -> str:
+    return os.environ["MASTER_PORT"]
+
+
+def ports() -> list[str]:
+    return [port(), *spawn(port, 2)]
+
+
+def test_a_jobs_ranks_have_one_port_for_torch() -> None:
+    (first, *inner), (second, *_) = spawn(ports, 2)
+    assert first == second != inner[0] == inner[1]
+
+
 def echo(data: bytes) -> tuple[int, bytes]:
     return rank(), data
 

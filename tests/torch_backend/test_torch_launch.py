@@ -47,6 +47,11 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
+def hocket_run(size: int, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "hocket", "run", "-n", str(size), *map(str, arguments)]
+    return subprocess.Popen(command, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def launch(program: Path, size: int) -> list[subprocess.Popen[str]]:
     """Ranks without a launcher, which would end the others before they can say anything."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(size)}
@@ -77,11 +82,23 @@ def test_the_example_under_torchrun() -> None:
 
 @pytest.mark.feature("Launchers", "hocket run")
 def test_the_example_under_hocket_run() -> None:
-    command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(EXAMPLE), "--epochs", "1"]
-    place = environ(MASTER_PORT=free_port())
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=place, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "hocket, ranks: 2" in done.stdout
+    ((code, errors, output),) = ends([hocket_run(2, EXAMPLE, "--epochs", 1)])
+    assert code == 0, errors
+    assert "hocket, ranks: 2" in output
+
+
+def test_jobs_under_hocket_run_have_ports_of_their_own(tmp_path: Path) -> None:
+    program = write(
+        tmp_path,
+        """
+        dist.all_reduce(tensor)
+        print(f"{os.environ['LOCAL_RANK']} of {int(tensor[0])}")
+        dist.destroy_process_group()
+        """,
+    )
+    for size, (code, errors, output) in zip((2, 3), ends([hocket_run(size, program) for size in (2, 3)]), strict=True):
+        assert code == 0, errors
+        assert sorted(output.splitlines()) == [f"{rank} of {size}" for rank in range(size)]
 
 
 @pytest.mark.feature("Launchers", "torchrun --max-restarts: starts over after a rank was killed")

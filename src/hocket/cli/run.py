@@ -38,7 +38,8 @@ def run(
 ) -> None:
     """Run a program as several ranks on this host.
 
-    Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and what hocket.init() needs to find the others.
+    Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and what hocket.init() needs to find the others; for
+    torch.distributed, MASTER_ADDR and MASTER_PORT (a free port), unless they are set.
     OMP_NUM_THREADS is set to 1 for more than one rank, unless it is set: ranks share the cores.
 
     Rank 0 reads the terminal; the others read nothing. When a rank fails, the others are ended, its error is what you

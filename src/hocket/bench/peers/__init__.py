@@ -16,7 +16,10 @@ CHECKOUT = HERE.parents[3]
 TORCH = "lib/python3*/site-packages/torch/__init__.py"
 
 # What a launcher above may have left behind, which would make the ranks look for each other in the wrong place.
-FORGOTTEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "HOCKET_ADDRESS", "HOCKET_SECRET")
+FORGOTTEN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("HOCKET_ADDRESS", "HOCKET_SECRET", "MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 @dataclass(frozen=True)
