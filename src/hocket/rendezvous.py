@@ -121,7 +121,7 @@ def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, pr
     missing = [peer for peer in range(size) if peer not in here]
     raise RendezvousError(
         f"{_ranks(missing)} did not arrive within {deadline}; {_ranks(here)} did. "
-        "Every rank must call hocket.init(): look for an earlier error there, or give a longer timeout"
+        "Every rank must make this call: look for an earlier error there, or give a longer timeout"
     )
 
 

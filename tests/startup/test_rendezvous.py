@@ -116,7 +116,7 @@ def test_the_missing_ranks_are_named_by_all(address: str, launcher: str, monkeyp
         server.close()
     for rank, error in found.items():
         assert isinstance(error, RendezvousError)
-        assert "ranks 1, 4 did not arrive within 0.6 s; ranks 0, 2, 3 did." in str(error)
+        assert "ranks 1, 4 did not arrive within 0.6 s; ranks 0, 2, 3 did. Every rank must make this call" in str(error)
         assert f"(said by rank {rank} of 5, started by {launcher})" in str(error)
 
 

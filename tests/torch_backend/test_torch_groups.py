@@ -167,7 +167,7 @@ def incomplete(path: str) -> None:
     dist.destroy_process_group()
     if os.environ["RANK"] == "1":
         return
-    with pytest.raises(hocket.RendezvousError, match="rank 1 did not arrive"):
+    with pytest.raises(hocket.RendezvousError, match="rank 1 did not arrive") as caught:
         dist.init_process_group(
             "hocket",
             store=dist.FileStore(path, 2),
@@ -175,6 +175,7 @@ def incomplete(path: str) -> None:
             world_size=2,
             timeout=timedelta(seconds=0.5),
         )
+    assert "init()" not in str(caught.value)  # which torch's users never called
 
 
 @pytest.mark.feature("Errors", "a rank that does not come to init_process_group is named")
