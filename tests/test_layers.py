@@ -88,8 +88,7 @@ ALLOWED = {
     "torch": "torch.base torch.group",
     "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.uncompiled torch.where torch.work"
     " errors",
-    "torch.base": "torch.last_words torch.store torch.uncompiled torch.where torch.work group rendezvous"
-    " run.native errors",
+    "torch.base": "torch.last_words torch.store torch.uncompiled torch.where torch.work group rendezvous errors",
     "torch.work": "torch.tensors torch.uncompiled messages work errors",
     "torch.monitor": "group errors",
     "torch.store": "store errors",

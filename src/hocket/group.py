@@ -383,7 +383,7 @@ class Group:
         part = form(gather, color, key)
         if part is None:
             return None
-        return _assemble(part.rank, len(part.members), self.timeout, lambda fd: meet_part(part, fd, self.timeout))
+        return assemble(part.rank, len(part.members), self.timeout, lambda fd: meet_part(part, fd, self.timeout))
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -431,10 +431,10 @@ def init(timeout: float | None = None) -> Group:
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-    return _assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds))
+    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds))
 
 
-def _assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
+def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own."""
     fd = create_outbox(size)
     try:

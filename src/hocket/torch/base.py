@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,9 +11,8 @@ import torch
 import torch.distributed as dist
 
 from ..errors import MismatchError
-from ..group import Group
+from ..group import assemble
 from ..rendezvous import connect
-from ..run.native import create_outbox
 from . import last_words, where
 from .store import TorchStore
 from .uncompiled import uncompiled
@@ -64,7 +62,9 @@ class Base(dist.ProcessGroup):
             _options = options
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
-        self._group = _meet(store, rank, size, timeout)
+        self._group = assemble(
+            rank, size, timeout, lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout)
+        )
         self._queue = Queue(self._perform)
         self._transfers: list[Transfer] | None = None  # those of a coalesced batch
         self._rounds = 0  # of monitored_barrier
@@ -165,11 +165,3 @@ class Base(dist.ProcessGroup):
 
     def _get_backend(self, device: torch.device) -> Base:
         return self
-
-
-def _meet(store: Any, rank: int, size: int, timeout: float) -> Group:
-    fd = create_outbox(size)
-    try:
-        return Group(rank, connect(TorchStore(store, size), rank, size, fd, timeout), timeout)
-    finally:
-        os.close(fd)
