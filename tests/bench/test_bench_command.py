@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -193,6 +194,14 @@ def test_a_library_that_ends_says_why() -> None:
     broken = replace(LIBRARIES["hocket"], script="nothing_of_that_name")
     with pytest.raises(LibraryFailed, match=r"(?s)hocket with 2 ranks broke off.*nothing_of_that_name"):
         Session(broken, 2)
+
+
+def test_ranks_without_a_launcher_can_give_way_to_one_another() -> None:
+    """Linux shares the cores out among sessions first."""
+    pytest.importorskip("torch")
+    with Session(APIS["torch"]["hocket"], 2) as session:
+        places = {(os.getsid(process.pid), os.getpgid(process.pid)) for process in session._processes}
+        assert places == {(os.getsid(0), process.pid) for process in session._processes}
 
 
 def test_a_session_leaves_no_process() -> None:

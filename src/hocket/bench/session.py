@@ -52,9 +52,10 @@ class Session:
         listener.listen(self.ranks)
         output = self._stack.enter_context((self._folder / "output").open("wb"))
         cores = len(os.sched_getaffinity(0))
+        # Each leads a group, to be ended with all it starts; all are in one session, to give way to one another.
         self._processes = [
             subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
             )
             for command in self.peer.commands(place, address, self.ranks, cores)
         ]
