@@ -5,6 +5,7 @@
 //     def all_reduce(self, x, op="sum", *, out=None, algorithm=None, ...): ...
 //
 // It is written against Python's C API, so that it reads the caller's arguments where they lie and packs nothing.
+#include <Python.h>
 #include <structmember.h>
 
 #include <array>

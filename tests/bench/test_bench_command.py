@@ -63,7 +63,7 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert {row["ranks"] for row in rows} == {2, 3}
     assert len(rows) == 2 * (8 * 2 * 2 + 2 + 1)  # ranks x (collectives x sizes x in place or not, send_recv, barrier)
     assert all(row["p99_us"] >= row["p50_us"] * 0.5 > 0 for row in rows)
-    assert {row["algorithm"] for row in rows if row["collective"] == "barrier"} == {"dissemination"}
+    assert {row["algorithm"] for row in rows if row["collective"] == "barrier"} == {"direct"}
     assert len(list(csv.DictReader(table.open()))) == len(rows)
 
 
