@@ -17,9 +17,9 @@ namespace hocket {
 
 namespace {
 
-// Names that a call may use, and the ones of them that it may leave out: anything else goes the long way.
+// Names that a call on the short way may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
-  enum Name { x, op, dst, src, out, root, tag, end };
+  enum Name { x, op, dst, src, out, root, tag, silent, timeout = silent, async_op, algorithm, sizes, end };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
 PyObject *sum, *zero, *calls_of, *fail_of;
@@ -33,26 +33,29 @@ constexpr unsigned bits(auto... words) { return (0u | ... | (1u << words)); }
 
 constexpr Grammar grammar_of(int method) {
   using W = Word;
+  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out);
   switch (method) {
     case Method::all_reduce:
-    case Method::reduce_scatter:
-      return {{W::x, W::op}, bits(W::x), bits(W::x, W::op, W::out)};
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op)};
     case Method::reduce:
-      return {{W::x, W::op}, bits(W::x), bits(W::x, W::op, W::out, W::root)};
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::root)};
+    case Method::reduce_scatter:
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::sizes)};
     case Method::broadcast:
+      return {{W::x, W::end}, 0, often | bits(W::x, W::root)};
     case Method::scatter:
-      return {{W::x, W::end}, 0, bits(W::x, W::out, W::root)};
+      return {{W::x, W::end}, 0, often | bits(W::x, W::root, W::sizes)};
     case Method::gather:
-      return {{W::x, W::end}, bits(W::x), bits(W::x, W::out, W::root)};
+      return {{W::x, W::end}, bits(W::x), often | bits(W::x, W::root, W::sizes)};
     case Method::all_gather:
     case Method::all_to_all:
-      return {{W::x, W::end}, bits(W::x), bits(W::x, W::out)};
+      return {{W::x, W::end}, bits(W::x), often | bits(W::x, W::sizes)};
     case Method::send:
-      return {{W::x, W::dst}, bits(W::x, W::dst), bits(W::x, W::dst, W::tag)};
+      return {{W::x, W::dst}, bits(W::x, W::dst), always | bits(W::x, W::dst, W::tag)};
     case Method::recv:
-      return {{W::src, W::end}, bits(W::src), bits(W::src, W::out, W::tag)};
-    default:
-      return {{W::end, W::end}, 0, 0};
+      return {{W::src, W::end}, bits(W::src), always | bits(W::src, W::out, W::tag)};
+    default:  // barrier
+      return {{W::end, W::end}, 0, always};
   }
 }
 
@@ -79,7 +82,8 @@ bool understand(const Grammar& grammar, PyObject* const* args, Py_ssize_t count,
     int word = 0;
     while (word < Word::end && PyTuple_GET_ITEM(keywords, i) != names[word]) ++word;
     if (word == Word::end || (grammar.allowed & ~seen & bits(word)) == 0) return false;
-    found[word] = args[count + i];
+    PyObject* const value = found[word] = args[count + i];
+    if (word >= Word::silent && value != Py_None && value != Py_False) return false;
     seen |= bits(word);
   }
   return (grammar.required & ~seen) == 0;
@@ -113,7 +117,7 @@ PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* k
   const Door& door = *reinterpret_cast<Door*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
   const bool reduces = (door.grammar.allowed & bits(Word::op)) != 0;
-  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero};
+  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero};  // else null
   if (count > 0 && understand(door.grammar, args + 1, count - 1, keywords, found)) {
     try {
       nb::object result = attempt(door, args[0], found);
@@ -177,7 +181,8 @@ PyType_Spec spec{"hocket._core.Door", sizeof(Door), 0,
 }  // namespace
 
 void bind_door(nb::module_& m) {
-  const char* const spelled[Word::end] = {"x", "op", "dst", "src", "out", "root", "tag"};
+  const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",       "out",  "root",
+                                          "tag", "timeout", "async_op", "algorithm", "sizes"};
   for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
   sum = PyUnicode_InternFromString("sum");
   zero = PyLong_FromLong(0);

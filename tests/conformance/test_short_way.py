@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,43 @@ def persistent(group: Any) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_persistent_form_is_the_same_call_made_again(world: Worlds, size: int) -> None:
     world(size).run(persistent)
+
+
+def spelled(group: Any) -> None:
+    """However its arguments are given, a call that is right is made, and one that is wrong is told so as ever."""
+    x = np.ones(3, "i4")
+    for _ in range(3):
+        assert (group.all_reduce(x, op="sum", out=None) == group.size).all()
+        assert (group.all_reduce(x=x, timeout=None, async_op=False, algorithm=None) == group.size).all()
+        assert (group.broadcast(x=x, root=group.size - 1, out=x) == 1).all()
+        assert (group.all_gather(x, sizes=None) == 1).all()
+        assert group.barrier(timeout=None) is None
+        assert (group.all_reduce(x, timeout=5.0, out=np.empty_like(x)) == group.size).all()
+        with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
+            group.all_reduce(x, sizes=None)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'tag'"):
+            group.broadcast(x, tag=0)
+        with pytest.raises(TypeError, match="multiple values for argument 'x'"):
+            group.all_reduce(x, x=x)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            group.all_to_all()
+        with pytest.raises(TypeError, match="positional argument"):
+            group.barrier(x)
+        with pytest.raises((TypeError, ValueError), match="root"):
+            group.broadcast(x, root=2**70)
+
+
+def test_every_spelling_of_a_call(world: Worlds) -> None:
+    world(2).run(spelled)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "gather", "barrier", "send"])
+def test_a_method_with_a_short_way_looks_like_a_function(name: str) -> None:
+    method = getattr(hocket.Group, name)
+    assert "timeout" in inspect.signature(method).parameters
+    assert inspect.isroutine(method)
+    assert method.__name__ == name
+    assert method.__doc__
 
 
 def broken(group: Any) -> str:
