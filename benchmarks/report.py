@@ -46,7 +46,7 @@ FORMS: dict[str, dict[str, str]] = {
     "persistent": {"form": "persistent"},
 }
 CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
-BRIEF = Effort(rounds=3, times=15, warmup=1, seconds=0.15)
+BRIEF = Effort(rounds=5, times=20, warmup=4, seconds=0.3)
 Result = dict[str, Any]
 
 

@@ -80,9 +80,10 @@ class Run {
 
   void finish() {
     while (!sends_.done() || !receives_.done()) {
-      const bool sent = !sends_.done() && send();
-      const bool received = !receives_.done() && receive();
-      if (sent || received) {
+      bool moved = false;
+      while (!sends_.done() && send()) moved = true;  // first, as far as it goes: others wait for it
+      if (!receives_.done() && receive()) moved = true;
+      if (moved) {
         wait_.progressed();
       } else {
         wait_.idle(blocker_);

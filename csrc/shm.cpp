@@ -19,7 +19,7 @@ namespace hocket {
 namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
-constexpr Clock::duration between_moves = std::chrono::milliseconds(20);
+constexpr Clock::duration between_moves = std::chrono::milliseconds(4);
 
 // Has the kernel map these pages now, so that the first messages need not wait for it. Where it cannot, they do.
 void populate(void* begin, uint64_t bytes, bool write) {
