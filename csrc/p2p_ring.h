@@ -16,8 +16,8 @@
 namespace hocket::p2p {
 
 inline constexpr uint64_t line = 64;
-inline constexpr uint64_t ring_bytes = 256 << 10;
-inline constexpr uint64_t piece_bytes = 32 << 10;  // published at once, so that both ends copy at the same time
+inline constexpr uint64_t ring_bytes = 512 << 10;
+inline constexpr uint64_t piece_bytes = 64 << 10;  // published at once, so that both ends copy at the same time
 inline constexpr uint64_t meta_limit = 512;
 inline constexpr uint64_t bytes_limit = uint64_t{1} << 48;
 
