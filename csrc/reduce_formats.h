@@ -167,9 +167,19 @@ struct Short : Number<float> {
   static void store(std::byte* to, Lanes v) { hocket::store<Halves>(to, Rounding::narrow(v)); }
 };
 
+#if defined(__AVX512BF16__)
+const bool kRounds = __builtin_cpu_supports("avx512bf16");
+#endif
+
 struct Bfloat16 : Short<Bfloat16> {
   static Lanes widen(Halves h) { return as<Lanes>(widened(h) << 16); }
   static Halves narrow(Lanes v) {
+#if defined(__AVX512BF16__)  // the instruction takes subnormal numbers for zeros; all others it rounds as we do
+    constexpr int subnormal = 0x20;
+    if (kRounds && _mm512_fpclass_ps_mask(as<__m512>(v), subnormal) == 0) [[likely]] {
+      return as<Halves>(_mm512_cvtneps_pbh(as<__m512>(v)));
+    }
+#endif
     const Words bits = as<Words>(v);
     const Words even = bits + 0x7fff + (bits >> 16 & 1);
     return narrowed((v != v ? bits | 0x400000 : even) >> 16);

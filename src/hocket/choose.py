@@ -30,7 +30,7 @@ def choose(collective: str, nbytes: int, size: int, host: Host | None = None) ->
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
     if size <= 2:
-        limit = host.l2
+        limit = host.l2 // 2
         why = "two ranks: one round, and each reads no more of the other than in two"
     else:
         limit = 4 * KIB

@@ -161,3 +161,20 @@ def test_what_makes_no_sense_is_not_supported() -> None:
     there_is = {(d, op): _core.supported(DTYPES[d], OPS[op]) for d in DTYPES for op in OPS}
     assert there_is == {(d, op): makes_sense(op, d) for d, op in there_is}
     assert sum(there_is.values()) == 128
+
+
+@pytest.mark.parametrize("isa", _core.isas())
+def test_small_numbers_are_rounded_like_all_others(isa: int, rng: np.random.Generator) -> None:
+    """Sums about the smallest normal numbers, where instructions may differ: subnormal results, and next to others."""
+    for dtype in (np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.float64)):
+        bits = np.dtype(f"u{dtype.itemsize}")
+        sign = bits.type(1 << (8 * dtype.itemsize - 1))
+        smallest = np.array([np.finfo(np.float16).tiny if dtype == np.float16 else 1e-38], dtype).view(bits)[0]
+        sources = [
+            (rng.integers(0, 4 * int(smallest), 4099, bits) | rng.integers(0, 2, 4099, bits) * sign).view(dtype)
+            for _ in range(3)
+        ]
+        for count in (2, 3):
+            got, also = run(dtype, "sum", isa, sources[:count], 0)
+            want = expected(dtype, "sum", sources[:count])
+            assert got.tobytes() == also.tobytes() == want.tobytes(), dtype
