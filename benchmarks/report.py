@@ -90,6 +90,7 @@ def arena(field: Field, sizes: list[int], quick: bool) -> Result:
         tasks = {
             "fused kernel": replace(plain, memory="shared", form="fused", check=0, batch=1),
             "arena": replace(plain, memory="arena", batch=1),
+            "staged by hand": replace(plain, form="staged", check=0, batch=1),
             "private": replace(plain, batch=1),
         }
         rows += together(field, tasks, effort)

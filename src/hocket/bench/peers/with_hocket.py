@@ -41,8 +41,8 @@ class Hocket:
 
     def prepare(self, task: Task, x: Array, y: Array, root: int) -> Run | None:
         group, name = self.group, task.collective
-        if task.form == "fused":
-            return fused(self, task, x)
+        if task.form in LIMITS:
+            return LIMITS[task.form](self, task, x)
         if name == "barrier":
             return waited(group.barrier) if task.form == "async" else group.barrier
         if name == "send_recv":
@@ -60,7 +60,7 @@ class Hocket:
         return waited(call) if task.form == "async" else call
 
     def ran(self, task: Task) -> str:
-        if task.collective == "send_recv" or task.form == "fused":
+        if task.collective == "send_recv" or task.form in LIMITS:
             return ""
         nbytes = task.count * kind(task.dtype).itemsize
         return task.algorithm or choose(task.collective, nbytes, self.size).algorithm
@@ -73,20 +73,66 @@ def waited(call: Callable[..., Any]) -> Run:
 def fused(library: Hocket, task: Task, x: Array) -> Run:
     """The limit of an in-place all-reduce of two ranks: each folds its half of both vectors, where they lie, straight
     into both. There is no waiting for the other, so it is for timing only."""
-    assert library.size == 2
-    mine = np.array([os.getpid(), library.files[x.ctypes.data]], np.int64)
-    pid, file = library.group.all_gather(mine).reshape(2, 2)[1 - library.rank].tolist()
-    with open(f"/proc/{pid}/fd/{file}", "r+b") as opened:  # noqa: PTH123
-        other = np.frombuffer(mmap.mmap(opened.fileno(), x.nbytes), x.dtype)
     half = block(x.size, library.rank, 2)
-    pair = [vector[half] for vector in ((x, other) if library.rank == 0 else (other, x))]
-    one, two = (vector.ctypes.data for vector in pair)
-    arguments = (DTYPES[x.dtype], OPS[task.op], _core.isas()[-1], one, two, [one, two], x.size // 2, 1)
+    pair = [vector[half] for vector in in_order(library, x, of_the_other(library, x))]
+    return fold(task, pair[0], pair[1], pair)
 
-    def run(alive: Any = pair) -> None:
+
+def staged(library: Hocket, task: Task, x: Array) -> Run:
+    """The limit where only its own rank can read a vector, so that what the other needs of it goes through memory that
+    both map: copies and folds, in three bare steps, as much at a time as a cache holds."""
+    mine = library.empty(x.size, x.dtype, "shared")
+    mine.fill(0)
+    theirs = of_the_other(library, mine)
+    half = x.size // 2
+    own, others = x[block(x.size, library.rank, 2)], x[block(x.size, 1 - library.rank, 2)]
+    steps = []
+    for begin in range(0, half, at_once := (1 << 20) // x.itemsize):
+        part, behind = (
+            slice(begin, min(begin + at_once, half)),
+            slice(half + begin, min(half + begin + at_once, 2 * half)),
+        )
+        sources = in_order(library, own[part], theirs[part])
+        reduced = fold(task, own[part], mine[behind], sources)
+        steps.append((mine[part], others[part], reduced, others[part], theirs[behind]))
+
+    def run() -> None:
+        for given, taken, reduce, result, found in steps:
+            np.copyto(given, taken)
+            library.barrier()
+            reduce()
+            library.barrier()
+            np.copyto(result, found)
+
+    return run
+
+
+def fold(task: Task, to: Array, also: Array, sources: list[Array]) -> Run:
+    """The kernel by itself."""
+    addresses = [source.ctypes.data for source in sources]
+    where = (to.ctypes.data, also.ctypes.data, addresses, to.size, 1)
+    arguments = (DTYPES[to.dtype], OPS[task.op], _core.isas()[-1], *where)
+
+    def run(alive: Any = (to, also, sources)) -> None:
         _core.fold(*arguments)
 
     return run
+
+
+def in_order(library: Hocket, mine: Array, theirs: Array) -> list[Array]:
+    return [mine, theirs] if library.rank == 0 else [theirs, mine]
+
+
+def of_the_other(library: Hocket, array: Array) -> Array:
+    """Of two ranks, the other one's shared array of the same size."""
+    assert library.size == 2
+    mine = np.array([os.getpid(), library.files[array.ctypes.data]], np.int64)
+    pid, file = library.group.all_gather(mine).reshape(2, 2)[1 - library.rank].tolist()
+    with open(f"/proc/{pid}/fd/{file}", "r+b") as opened:  # noqa: PTH123
+        return np.frombuffer(mmap.mmap(opened.fileno(), array.nbytes), array.dtype)
+
+
+LIMITS = {"fused": fused, "staged": staged}
 
 
 @contextmanager
