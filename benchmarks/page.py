@@ -261,7 +261,7 @@ def arena(found: dict[str, Any]) -> list[str]:
         "each rank folds its half of both straight into both, in one pass, without a call or a wait. *arena* is an "
         "all_reduce of arrays from `group.empty`, *private* one of any other arrays. Where a rank can read its own "
         "vector only, halves must go through shared memory, there and back: *staged by hand* is that and no more, "
-        "three bare loops (copy, fold, copy) a MiB at a time, and so what *private* can hope for."
+        "three bare loops (copy, fold, copy) one after the other, a MiB at a time, where *private* overlaps them."
     )
     columns = ["", "size", "time", "busbw", "time / fused", "goal", ""]
     return ["## Arena and private buffers, beside the limit", text, command(only("arena")), table(columns, lines)]

@@ -108,7 +108,7 @@ def measure(library: Library, task: Task) -> dict[str, Any]:
     gc.disable()
     begin = time.perf_counter()
     for i in range(-task.warmup, task.times):
-        x.fill(1 + (library.rank + i) % 8)
+        refill(x, 1 + (library.rank + i) % 8)
         bare.append(sample([beside] * task.batch) if beside else 0.0)
         seconds.append(sample(list(islice(turns, task.batch))))
     gc.enable()
@@ -116,6 +116,12 @@ def measure(library: Library, task: Task) -> dict[str, Any]:
     faults = [check(library, task, runs[turn % len(runs)], x, y, turn) for turn in range(task.check)]
     answer = {"wall": wall, "wrong": sum(faults), "algorithm": library.ran(task)}
     return {"seconds": seconds[kept], "bare": bare[kept], **answer}
+
+
+def refill(x: Array, value: int) -> None:
+    """Write all of x, as whole numbers of the same size: NumPy fills bfloat16 one element at a time."""
+    bits = np.dtype(f"u{x.itemsize}") if x.itemsize <= 8 else x.dtype
+    x.view(bits).fill(np.asarray(value, x.dtype).view(bits)[()])
 
 
 def buffers(library: Library, task: Task) -> tuple[Array, Array]:
