@@ -47,7 +47,7 @@ def segment_bytes(size: int, host: Host | None = None) -> int:
     they change places seldom.
     """
     host = host or this_host()
-    share = 16 if size <= host.cores else 4
+    share = 16 if size <= host.cores else 8
     return max(16 * KIB, min(256 * KIB, host.l2 // share // 64 * 64))
 
 
