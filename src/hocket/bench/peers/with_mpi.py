@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Mpi:
         """What the call takes, in the order in which mpi4py takes it."""
         name, here = task.collective, root == self.rank
         given, got = (MPI.IN_PLACE if task.in_place else array for array in (x, y))
-        op = (OPS[task.op] if task.op in OPS else custom(task),) if name in REDUCES else ()
+        op = (OPS[task.op] if task.op in OPS else custom(task.op, task.dtype),) if name in REDUCES else ()
         return {
             "all_reduce": (given, y, *op),
             "reduce": (given, y, *op, root) if here else (x, None, *op, root),
@@ -106,9 +107,10 @@ def form(world: Any, name: str, form: str, arguments: tuple[Any, ...]) -> Run | 
     return lambda: method(*arguments)
 
 
-def custom(task: Task) -> Any:
+@cache  # mpi4py has room for sixteen
+def custom(op: str, element: str) -> Any:
     """A NumPy function as an operator. It is said to commute, as those are that are timed here."""
-    function, dtype = ufunc(task.op), kind(task.dtype)
+    function, dtype = ufunc(op), kind(element)
 
     def fold(a: Any, b: Any, _: Any) -> None:
         out = np.frombuffer(b, dtype)
