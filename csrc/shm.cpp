@@ -35,8 +35,8 @@ int cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Moves this thread to another core. Two ranks that hand over to each other look idle enough to the kernel to be left
-// on one core for good, while another one stands empty. The thread may run where it might before, once it has moved.
+// Moves this thread to another core. Ranks that hand over to one another look idle enough to the kernel to be left on
+// one core for good, while another one has fewer. The thread may run where it might before, once it has moved.
 void step_aside(int core) {
   cpu_set_t all, others;
   if (sched_getaffinity(0, sizeof all, &all) != 0) return;
@@ -87,6 +87,7 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
       arena_bytes_(round_up(arena, page)),
       front_(std::min<uint64_t>(64 << 10, slots_ / 4)),
       crowded_(size_ > cores()),
+      share_((size_ + cores() - 1) / cores()),
       channels_(fds.size()),
       sockets_(std::move(sockets)),
       signals_(std::move(signals)),
@@ -270,13 +271,27 @@ bool SharedMemory::shares_core(int peer) {
   const uint32_t here = 1 + static_cast<uint32_t>(sched_getcpu());
   std::atomic<uint32_t>& ours = boxes_[rank_]->cpu;
   if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
-  if (peer < 0 || peer == rank_ || boxes_[peer]->cpu.load(std::memory_order_relaxed) != here) return false;
-  const auto now = Clock::now().time_since_epoch().count();
-  if (rank_ > peer && now - moved_.load(std::memory_order_relaxed) > between_moves.count()) {
-    moved_.store(now, std::memory_order_relaxed);
-    step_aside(static_cast<int>(here) - 1);
+  const bool shared =
+      crowded_ || (peer >= 0 && peer != rank_ && boxes_[peer]->cpu.load(std::memory_order_relaxed) == here);
+  if (shared && is_one_too_many(here)) {
+    const auto now = Clock::now().time_since_epoch().count();
+    if (now - moved_.load(std::memory_order_relaxed) > between_moves.count()) {
+      moved_.store(now, std::memory_order_relaxed);
+      step_aside(static_cast<int>(here) - 1);
+    }
   }
-  return true;
+  return shared;
+}
+
+// Whether more ranks were seen on this core than it has to bear, and this one is the last of them.
+bool SharedMemory::is_one_too_many(uint32_t here) const {
+  int before = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || boxes_[peer]->cpu.load(std::memory_order_relaxed) != here) continue;
+    if (peer > rank_) return false;
+    ++before;
+  }
+  return before >= share_;
 }
 
 uint32_t SharedMemory::announce() {

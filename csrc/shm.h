@@ -92,7 +92,6 @@ class SharedMemory : public Port {
   uint64_t capacity() const override { return slots_ / 2; }
 
   void ring(int peer) override;
-  bool crowded() const override { return crowded_; }
   bool shares_core(int peer) override;
   uint32_t announce() override;
   void sleep(uint32_t seen, std::chrono::microseconds slice) override;
@@ -103,6 +102,7 @@ class SharedMemory : public Port {
   struct Channel;  // this rank's view of its two channels with one peer
 
   bool all_read();
+  bool is_one_too_many(uint32_t here) const;
   bool room(Peers peers, uint64_t end);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
   void compare(int peer);
@@ -118,6 +118,7 @@ class SharedMemory : public Port {
   const uint64_t slots_, arena_bytes_;
   const uint64_t front_;  // bytes of the slots that short messages keep to
   const bool crowded_;
+  const int share_;  // ranks that a core has to bear
   std::vector<std::unique_ptr<Mapping>> mappings_;
   std::vector<Outbox*> boxes_;
   std::vector<Channel> channels_;

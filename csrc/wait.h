@@ -27,10 +27,9 @@ class Waiter {
   virtual ~Waiter() = default;
   // Wakes `peer` if it sleeps; costs a fence and a load if it does not. Call it after something was published for it.
   virtual void ring(int peer) = 0;
-  // Whether ranks outnumber cores: then spinning only keeps from its core the rank that is waited for.
-  virtual bool crowded() const = 0;
-  // Whether `peer` seems to have been put on the core that we run on, so that it cannot go on before we give way.
-  virtual bool shares_core(int /*peer*/) { return false; }
+  // Whether ranks share cores: all of them do, or `peer` and this one seem to. Then spinning would only keep from its
+  // core a rank that is waited for.
+  virtual bool shares_core(int peer) = 0;
   // Announces a sleeper and returns what the bell showed; whoever publishes from now on will ring it.
   virtual uint32_t announce() = 0;
   // Sleeps until the bell shows something else than `seen`, or `slice` is over.

@@ -210,7 +210,7 @@ class FakePort : public Port {
   uint64_t capacity() const override { return world_.weather_.staging; }
 
   void ring(int) override {}
-  bool crowded() const override { return world_.weather_.crowded; }
+  bool shares_core(int) override { return world_.weather_.crowded; }
   uint32_t announce() override { return ++end_.announced; }
   void withdraw() override { --end_.announced; }
 

@@ -37,7 +37,7 @@ struct FakeWaiter : Waiter {
   std::atomic<uint32_t> bell = 0;
   std::vector<std::atomic<uint32_t>*> bells{};
   void ring(int peer) override { bells[peer]->fetch_add(1); }
-  bool crowded() const override { return true; }
+  bool shares_core(int) override { return true; }
   uint32_t announce() override { return bell; }
   void sleep(uint32_t seen, std::chrono::microseconds) override {
     if (bell == seen) std::this_thread::yield();
