@@ -18,11 +18,6 @@ using namespace nb::literals;
 
 namespace {
 
-void look_for_signals() {
-  nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool>;
 using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
 using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>>;
@@ -97,6 +92,24 @@ void set_error(const Failure& failure) {
   PyErr_SetObject(failure_type, args.ptr());
 }
 
+nb::object caught() {
+  try {
+    throw;
+  } catch (const nb::python_error& error) {
+    return nb::borrow(error.value());
+  } catch (const Failure& failure) {
+    set_error(failure);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nb::borrow(nb::python_error().value());
+}
+
+void look_for_signals() {
+  nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 namespace {
 
 NB_MODULE(_core, m) {
@@ -137,6 +150,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
 
   bind_calls(m);
+  bind_forms(m);
   bind_door(m);
 
   nb::class_<Ticket>(m, "Ticket");

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "convert.h"
+#include "forms.h"
 
 namespace hocket {
 
@@ -71,16 +72,17 @@ Calls::Entry& Calls::place(const Key& key) {
     if (e->key == key) return *e;
   }
   for (Entry* e = set; e < set + ways; ++e) {
-    if (e->program == nullptr) return *e;
+    if (!e->program.is_valid()) return *e;
   }
   return set[replaced_++ % ways];
 }
 
-void Calls::run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline) {
-  memory_.describe(fingerprint, program.text);
-  const uint64_t number = memory_.enter(fingerprint, out);
+void Calls::run(const Bound& bound, Deadline deadline) {
+  Program& program = *nb::inst_ptr<Program>(bound.program);
+  memory_.describe(bound.fingerprint, program.text);
+  const uint64_t number = memory_.enter(bound.fingerprint, bound.out);
   for (int32_t peer : program.untold) memory_.ring(peer);  // no message will wake it, and it waits to see us enter
-  hocket::run(program, memory_, fingerprint ^ (number * 0x9e3779b97f4a7c15u), inp, out, deadline);
+  hocket::run(program, memory_, bound.fingerprint ^ (number * 0x9e3779b97f4a7c15u), bound.inp, bound.out, deadline);
   memory_.meet(program.unheard, deadline);
 }
 
@@ -95,34 +97,53 @@ nb::object Calls::fresh(const Look& look) {
   return nb::steal(made);
 }
 
-nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank) {
+// The call that was remembered for what looks like these arguments, and the rank that it must be learnt from.
+bool Calls::recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank, Bound& bound,
+                   int& learns) {
   Key key;
   const int root = number(rank);
-  if (root < 0 || !enabled || !key_of(method, x, op, out, root, key)) return miss();
-  Entry& entry = place(key);
-  if (entry.program == nullptr || entry.key != key || !turn_.try_lock()) return miss();
-  const std::lock_guard<std::mutex> turn(turn_, std::adopt_lock);
-  nb::object result = nb::none();
-  if (entry.gives && key.out.dtype != nullptr) {
-    result = nb::borrow(out);
-  } else if (entry.gives) {
-    result = fresh(entry.result);
+  if (root < 0 || !enabled || !key_of(method, x, op, out, root, key)) return false;
+  const Entry& entry = place(key);
+  if (!entry.program.is_valid() || entry.key != key) return false;
+  bound.program = entry.program;
+  bound.fingerprint = entry.fingerprint;
+  bound.alive = nb::borrow(x);
+  if (key.x.dtype != nullptr) bound.inp = data(x);
+  if (entry.gives) {
+    bound.result = key.out.dtype != nullptr ? nb::borrow(out) : fresh(entry.result);
+    bound.out = data(bound.result);
+  } else {
+    bound.result = nb::none();
   }
-  const std::byte* from = key.x.dtype == nullptr ? nullptr : data(x);
-  std::byte* to = entry.gives ? data(result) : nullptr;
-  Program& program = *entry.program;
-  const uint64_t fingerprint = entry.fingerprint;
-  const int learns = entry.learns;
+  learns = entry.learns;
+  return true;
+}
+
+nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within) {
+  Bound bound;
+  int learns;
+  if (!recall(method, x, op, out, root, bound, learns)) return miss();
   {
     const nb::gil_scoped_release unlocked;
-    const Deadline deadline = in(seconds);
-    memory_.describe(fingerprint, program.text);
-    if (learns < 0 || memory_.next(learns, fingerprint, deadline) == fingerprint) {
-      run(program, fingerprint, from, to, deadline);
-      return result;
+    const std::unique_lock<Turn> turn = queue.turn();
+    if (turn && enabled) {
+      const Deadline deadline = in(within);
+      memory_.describe(bound.fingerprint, nb::inst_ptr<Program>(bound.program)->text);
+      if (learns < 0 || memory_.next(learns, bound.fingerprint, deadline) == bound.fingerprint) {
+        run(bound, deadline);
+        return std::move(bound.result);
+      }
     }
   }
   return miss();
+}
+
+nb::object Calls::begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
+                        nb::object fail) {
+  Bound bound;
+  int learns;
+  if (!queue.served() || !recall(method, x, op, out, root, bound, learns) || learns >= 0) return miss();
+  return Queued::put(*this, std::move(fail), std::move(bound), within, {}, false);
 }
 
 void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
@@ -131,28 +152,47 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   Look gives;
   if (!key_of(method, x, op, out, root, key) || !look_of(result, false, gives)) return;
   Entry& entry = place(key);
-  std::vector<nb::object> alive{nb::borrow(x.is_none() ? x : nb::handle(key.x.dtype)), nb::borrow(op), program};
+  std::vector<nb::object> alive{nb::borrow(x.is_none() ? x : nb::handle(key.x.dtype)), nb::borrow(op)};
   if (key.out.dtype != nullptr) alive.push_back(nb::borrow(key.out.dtype));
   if (gives.dtype != nullptr) alive.push_back(nb::borrow(gives.dtype));
   alive.swap(entry.alive);
   entry.key = key;
-  entry.program = nb::cast<Program*>(program);
+  entry.program = program;
   entry.fingerprint = fingerprint;
   entry.learns = learns;
   entry.gives = gives.dtype != nullptr;
   entry.result = gives;
 }
 
-nb::object Calls::repeat(const Prepared& prepared) {
-  if (!enabled || !turn_.try_lock()) return miss();
-  const std::lock_guard<std::mutex> turn(turn_, std::adopt_lock);
-  nb::object result = prepared.result;
-  const nb::gil_scoped_release unlocked;
-  run(prepared.program, prepared.fingerprint, prepared.inp, prepared.out, in(seconds));
-  return result;
+void Calls::retire(Queued& job) {
+  job.before = retired_.load(std::memory_order_relaxed);
+  while (!retired_.compare_exchange_weak(job.before, &job, std::memory_order_release, std::memory_order_relaxed)) {
+  }
 }
 
-nb::object Prepared::run() { return calls.repeat(*this); }
+void Calls::let_go() {
+  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
+  for (Queued* job = retired_.exchange(nullptr, std::memory_order_acquire); job != nullptr;) {
+    Queued* const before = job->before;
+    job->let_go();
+    job = before;
+  }
+}
+
+void Calls::serve() {
+  for (bool more = true; more; let_go()) {
+    const nb::gil_scoped_release unlocked;
+    more = queue.serve();
+  }
+}
+
+void Calls::stop() {
+  {
+    const nb::gil_scoped_release unlocked;
+    queue.stop(look_for_signals);
+  }
+  let_go();
+}
 
 void Calls::know(nb::handle x, std::string meta) {
   Look look;
@@ -203,36 +243,43 @@ void Calls::forget() { entries_.assign(size, Entry{}); }
 
 void bind_calls(nb::module_& m) {
   if (_import_array() < 0) throw nb::python_error();
-  nb::class_<Prepared>(m, "Prepared").def("run", &Prepared::run);
   nb::class_<Calls>(m, "Calls")
       .def(nb::init<SharedMemory&>(), "memory"_a, nb::keep_alive<1, 2>())
       .def(
           "run",
-          [](Calls& self, Program& program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, double seconds) {
-            self.run(program, fingerprint, pointer<const std::byte>(inp), pointer<std::byte>(out), in(seconds));
+          [](Calls& self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, double within) {
+            const Bound bound{program, fingerprint, pointer<const std::byte>(inp), pointer<std::byte>(out), {}, {}};
+            const nb::gil_scoped_release unlocked;
+            self.run(bound, in(within));
           },
-          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "within"_a)
       .def("know", &Calls::know, "x"_a, "meta"_a)
       .def("remember", &Calls::remember, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a,
            "result"_a.none(), "program"_a, "fingerprint"_a, "learns"_a)
       .def(
+          "put",
+          [](Calls& self, nb::object make, std::string text, bool blocks) {
+            return Queued::put(self, std::move(make), {}, 0, std::move(text), blocks);
+          },
+          "make"_a, "text"_a, "blocks"_a)
+      .def(
           "prepare",
           [](Calls& self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, nb::object alive,
-             nb::object result) {
-            return Prepared{self,
-                            nb::cast<Program&>(program),
-                            fingerprint,
-                            pointer<const std::byte>(inp),
-                            pointer<std::byte>(out),
-                            nb::make_tuple(program, alive),
-                            result};
+             nb::object result, nb::object again, nb::object fail) {
+            if (program.is_none()) return Persistent{self, {}, again, fail};
+            const Bound bound{program, fingerprint, pointer<const std::byte>(inp), pointer<std::byte>(out),
+                              alive,   result};
+            return Persistent{self, bound, again, fail};
           },
-          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a, nb::keep_alive<0, 1>())
+          "program"_a.none(), "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a, "again"_a, "fail"_a)
       .def("forget", &Calls::forget)
-      .def_rw("enabled", &Calls::enabled)
+      .def("serve", &Calls::serve)
+      .def("stop", &Calls::stop)
+      .def_prop_rw(
+          "enabled", [](const Calls& self) { return self.enabled.load(); },
+          [](Calls& self, bool enabled) { self.enabled = enabled; })
       .def_rw("seconds", &Calls::seconds)
-      .def("acquire", &Calls::acquire, nb::call_guard<nb::gil_scoped_release>())
-      .def("release", &Calls::release);
+      .def_rw("work", &Calls::work);
 }
 
 }  // namespace hocket

@@ -2,18 +2,20 @@
 // checked, planned and bound; what was bound is remembered under the look of its arguments, and the next call that
 // looks the same finds it again here, in a fraction of a microsecond.
 //
-// All calls of a rank, long and short, take turns; whoever cannot have the turn at once goes the long way and waits
-// there.
+// All calls of a rank, long and short, take turns (queue.h). A short one is made where it can have the turn at once, or
+// is queued if it is asynchronous; else it goes the long way, which always queues.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "engine.h"
+#include "queue.h"
 #include "shm.h"
 
 namespace hocket {
@@ -45,7 +47,16 @@ struct Method {
   };
 };
 
-struct Prepared;
+// A call that needs only to be made.
+struct Bound {
+  nb::object program;
+  uint64_t fingerprint = 0;
+  const std::byte* inp = nullptr;
+  std::byte* out = nullptr;
+  nb::object alive, result;
+};
+
+class Queued;
 
 class Calls {
  public:
@@ -53,10 +64,14 @@ class Calls {
   ~Calls() { forget(); }
 
   // One collective call: enter, move, and leave only when every rank is known to have made the same call.
-  void run(Program& program, uint64_t fingerprint, const std::byte* inp, std::byte* out, Deadline deadline);
+  void run(const Bound& bound, Deadline deadline);
 
-  // `result` if the call was made; the object `miss` if it must go the long way.
-  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root);
+  // The result if the call was made, within so many seconds; the object `miss` if it must go the long way.
+  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within);
+
+  // The same for an asynchronous call: what it gives back is the work, or `miss`. `fail` is as in forms.h.
+  nb::object begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
+                   nb::object fail);
 
   // The same for messages of a few KiB, of arrays that look like earlier ones. A receive waits for a few microseconds.
   nb::object send(nb::handle x, nb::handle to, nb::handle tag);
@@ -70,14 +85,19 @@ class Calls {
   void know(nb::handle x, std::string meta);
   void forget();
 
-  // `result`, or `miss` if that must go the long way now.
-  nb::object repeat(const Prepared& prepared);
+  // What the engine thread does, until `stop`, which first does all that is queued.
+  void serve();
+  void stop();
+  // What a job holds of Python's is let go of, once it is over, by the next thread that has Python's lock anyway: the
+  // engine would have to wait for that between two calls.
+  void retire(Queued& job);
+  void let_go();
 
-  void acquire() { turn_.lock(); }
-  void release() { turn_.unlock(); }
-
-  bool enabled = true;  // false while calls must queue, and after an error
-  double seconds = 30;  // how long a call may take
+  Queue queue;
+  std::atomic<bool> enabled{true};  // false after an error, and once the group is closed
+  double seconds = 30;              // how long a call may take
+  bool awaited = false;             // as Program has it, of the calls that go the long way
+  nb::object work;                  // the class of what an asynchronous call gives back; it has a `_job`
 
   static nb::object miss();
 
@@ -92,7 +112,7 @@ class Calls {
   };
   struct Entry {
     Key key;
-    Program* program = nullptr;
+    nb::object program;
     uint64_t fingerprint = 0;
     int learns = -1;     // the rank that alone could tell what call this is: only if it makes the same is it this one
     bool gives = false;  // gives back something: `out`, or a new array of `shape`
@@ -111,28 +131,21 @@ class Calls {
   static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
   static nb::object fresh(const Look& look);
   Entry& place(const Key& key);
+  bool recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, Bound& bound, int& learns);
 
   SharedMemory& memory_;
-  std::mutex turn_;
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
   std::vector<Known> known_;
-};
-
-// A call whose every part is known beforehand.
-struct Prepared {
-  Calls& calls;
-  Program& program;
-  uint64_t fingerprint;
-  const std::byte* inp;
-  std::byte* out;
-  nb::object alive, result;
-
-  nb::object run();
+  std::atomic<Queued*> retired_{nullptr};  // the last of a list
 };
 
 void set_error(const Failure& failure);
+nb::object caught();      // Python's error for what a handler has caught
+void look_for_signals();  // throws what Python raises there
+
 void bind_calls(nb::module_& m);
+void bind_forms(nb::module_& m);
 void bind_door(nb::module_& m);
 
 }  // namespace hocket

@@ -16,7 +16,7 @@ T* pointer(uintptr_t address) {
 inline Deadline in(double seconds) {
   constexpr double longest = 3e8;  // ten years: later than that the clock would overflow
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(std::min(std::max(seconds, 0.0), longest)));
+                            std::chrono::duration<double>(std::min(std::max(0.0, seconds), longest)));
 }
 
 }  // namespace hocket

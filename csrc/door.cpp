@@ -19,7 +19,7 @@ namespace {
 
 // Names that a call on the short way may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
-  enum Name { x, op, dst, src, out, root, tag, silent, timeout = silent, async_op, algorithm, sizes, end };
+  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, silent, algorithm = silent, sizes, end };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
 PyObject *sum, *zero, *calls_of, *fail_of;
@@ -89,45 +89,52 @@ bool understand(const Grammar& grammar, PyObject* const* args, Py_ssize_t count,
   return (grammar.required & ~seen) == 0;
 }
 
-nb::object attempt(const Door& door, PyObject* group, PyObject* const* found) {
-  const nb::object held = nb::steal(PyObject_GetAttr(group, calls_of));
-  if (!held.is_valid()) throw nb::python_error();
-  Calls& calls = *nb::inst_ptr<Calls>(held);
-  if (door.method == Method::send) return calls.send(found[Word::x], found[Word::dst], found[Word::tag]);
-  if (door.method == Method::recv) return calls.receive(found[Word::src], found[Word::out], found[Word::tag]);
-  return calls.attempt(door.method, found[Word::x], found[Word::op], found[Word::out], found[Word::root]);
+nb::object attribute(PyObject* object, PyObject* name) {
+  nb::object value = nb::steal(PyObject_GetAttr(object, name));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
 }
 
-// Lets the group say what went wrong: the error that is set now.
-PyObject* fail(PyObject* group) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
-  PyObject* nothing = PyObject_CallMethodOneArg(group, fail_of, value);
-  Py_XDECREF(nothing);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a failure was not raised");
-  return nullptr;
+// What a call may take; nothing above zero where only the long way can tell.
+double seconds(PyObject* timeout, const Calls& calls) {
+  if (timeout == Py_None) return calls.seconds;
+  return PyFloat_CheckExact(timeout) ? PyFloat_AS_DOUBLE(timeout) : 0;
+}
+
+nb::object attempt(const Door& door, PyObject* group, Calls& calls, double within, PyObject* const* found) {
+  using W = Word;
+  const bool later = found[W::async_op] == Py_True;
+  if (!later && found[W::async_op] != Py_False && found[W::async_op] != Py_None) return Calls::miss();
+  if (door.method == Method::send || door.method == Method::recv) {
+    if (later || found[W::timeout] != Py_None) return Calls::miss();
+    return door.method == Method::send ? calls.send(found[W::x], found[W::dst], found[W::tag])
+                                       : calls.receive(found[W::src], found[W::out], found[W::tag]);
+  }
+  return later ? calls.begin(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within,
+                             attribute(group, fail_of))
+               : calls.attempt(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within);
 }
 
 PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
   const Door& door = *reinterpret_cast<Door*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
   const bool reduces = (door.grammar.allowed & bits(Word::op)) != 0;
-  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero};  // else null
+  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None,
+                                Py_False};  // else null
   if (count > 0 && understand(door.grammar, args + 1, count - 1, keywords, found)) {
     try {
-      nb::object result = attempt(door, args[0], found);
-      if (result.ptr() != Py_NotImplemented) return result.release().ptr();
-    } catch (const Failure& failure) {
-      set_error(failure);
-      return fail(args[0]);
+      const nb::object held = attribute(args[0], calls_of);
+      Calls& calls = *nb::inst_ptr<Calls>(held);
+      const double within = seconds(found[Word::timeout], calls);
+      try {
+        nb::object result = within > 0 ? attempt(door, args[0], calls, within, found) : Calls::miss();
+        if (result.ptr() != Py_NotImplemented) return result.release().ptr();
+      } catch (...) {
+        attribute(args[0], fail_of)(caught(), within);
+      }
     } catch (nb::python_error& error) {
       error.restore();
-      return fail(args[0]);
+      return nullptr;
     }
   }
   return PyObject_Vectorcall(door.function, args, flags, keywords);

@@ -62,7 +62,7 @@ ALLOWED = {
     "arena": "ops errors",
     # execution
     "call": "collectives ops partition plan errors",
-    "work": "errors",
+    "work": f"errors {NATIVE}",
     "run": "",
     "run.interpret": "bind collectives ops partition plan errors",
     "run.native": f"call arena bind choose topology check collectives ops partition plan errors {NATIVE}",

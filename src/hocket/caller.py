@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +14,7 @@ from .call import Call
 from .errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
 from .ops import Op
 from .plan import Plan
-from .run.native import Failure, Native
+from .run.native import Calls, Failure, Native
 from .work import Work
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -31,34 +33,32 @@ ERRORS: tuple[type[HocketError], ...] = (
 
 
 class Caller:
-    """Executes the jobs of one rank in the order in which they were given: asynchronous ones on one engine thread, and
-    blocking ones on the caller's own while nothing is queued.
+    """Executes the jobs of one rank in the order in which they were given, each on the thread that waits for it, or on
+    one engine thread where nobody does.
 
-    `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)".
+    `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)". `disconnect` closes what links the ranks, which
+    lives as long as a call may be in flight.
     """
 
-    def __init__(self, native: Native, names: list[str]) -> None:
+    def __init__(self, native: Native, names: list[str], disconnect: Callable[[], None]) -> None:
         self.native, self.names, self.rank = native, names, native.rank
-        self.calls = native.calls  # which also keeps the turn
-        self._engine: ThreadPoolExecutor | None = None
-        self._last: Future[Any] | None = None
+        self._disconnect = disconnect
+        self.calls = native.calls  # which also has the queue
+        self.calls.work = Work
+        self._stop: Callable[[], object] = self.calls.stop
+        self._engine: threading.Thread | None = None
         self._broken: BaseException | None = None
         self._closed = False
 
     def do(self, text: str, job: Callable[[float], T], seconds: float, async_op: bool) -> T | Work[T]:
         """Run `job(seconds)` in its turn; `async_op` gives back its Work at once."""
         self.require_usable()
-        if not async_op and (self._last is None or self._last.done()):
-            self.calls.enabled = True
-            return self._run(job, seconds)
-        self.calls.enabled = False
-        if self._engine is None:
-            self._engine = ThreadPoolExecutor(1, "hocket-engine")
-        future = self._last = self._engine.submit(self._run, job, seconds)
-        return Work(future, text) if async_op else future.result()
+        if async_op and self._engine is None:
+            self._start_engine()
+        work: Work[T] = self.calls.put(partial(self._run, job, seconds), text, not async_op)
+        return work if async_op else work.wait()
 
     def _run(self, job: Callable[[float], T], seconds: float) -> T:
-        self.calls.acquire()
         try:
             self.require_usable()
             return job(seconds)
@@ -66,8 +66,12 @@ class Caller:
             if self._broken is None:  # what a call could not say itself, such as a note that made no sense
                 self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
             raise
-        finally:
-            self.calls.release()
+
+    def _start_engine(self) -> None:
+        # A daemon, so that the interpreter does not wait for it before it closes the groups; it ends with this.
+        self._engine = threading.Thread(target=self.calls.serve, name="hocket-engine", daemon=True)
+        self._engine.start()
+        self._stop = weakref.finalize(self, _stop, self.calls, self._engine)
 
     def call(
         self,
@@ -143,20 +147,26 @@ class Caller:
         if self._closed:
             raise GroupBroken("this group is closed")
 
-    def leave(self, error: BaseException | None) -> bool:
-        """Finish what is queued and tell the others that this rank goes, because of `error` if there was one. Returns
-        False if it had gone already."""
+    def leave(self, error: BaseException | None) -> None:
+        """Finish what is queued and tell the others that this rank goes, because of `error` if there was one. A second
+        call does nothing."""
         if self._closed:
-            return False
+            return
         if error is not None and self._broken is None:
             self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
-        if self._engine is not None:
-            self._engine.shutdown()
+        self._stop()
         self._closed = True
         self.calls.enabled = False
         self.calls.forget()
         self.native.core.leave()
-        return True
+        self._disconnect()
+
+
+def _stop(calls: Calls, engine: threading.Thread) -> None:
+    if engine.is_alive():  # as in a process that was forked meanwhile it is not
+        calls.stop()
+        if engine is not threading.current_thread():
+            engine.join()
 
 
 def _went(how: str) -> str:

@@ -15,7 +15,7 @@ from .caller import Caller
 from .choose import choose
 from .ops import DTYPES, Op
 from .plan import Plan, Steps
-from .run.native import facts
+from .run.native import Persistent, facts
 from .shapes import split
 from .short import Memo
 
@@ -32,25 +32,6 @@ class How(NamedTuple):
     async_op: bool = False
     order: str = "same"
     memo: Memo | None = None
-
-
-class Persistent:
-    """A call that has been prepared once and is made by calling this. See `Group.all_reduce_init`."""
-
-    __slots__ = ("_again", "_fail", "_run")
-
-    def __init__(
-        self, run: Callable[[], Any], again: Callable[[], Any], fail: Callable[[BaseException], NoReturn]
-    ) -> None:
-        self._run, self._again, self._fail = run, again, fail
-
-    def __call__(self) -> Any:
-        """Make the call, and return its result."""
-        try:
-            result = self._run()
-        except BaseException as error:
-            self._fail(error)
-        return self._again() if result is NotImplemented else result
 
 
 class Dispatch:
@@ -70,9 +51,13 @@ class Dispatch:
     def timeout(self, seconds: float) -> None:
         self.caller.calls.seconds = seconds
 
-    def fail(self, error: BaseException) -> NoReturn:
-        """What went wrong on the short way is an error like any other."""
-        self.caller.fail(error, self.caller.native.core.title(), self.timeout)
+    def fail(self, error: BaseException | None, seconds: float) -> NoReturn:
+        """What went wrong on the short way, in a call of so many seconds, is an error like any other. None is for one
+        that was queued before an error."""
+        if error is None:
+            self.caller.require_usable()
+        assert error is not None
+        self.caller.fail(error, self.caller.native.core.title(), seconds)
 
     def do(
         self,
@@ -115,7 +100,7 @@ class Dispatch:
         return job
 
     def prepare(self, call: Call, how: How, x: Any, given: Array, shape: tuple[int, ...], op: Op | None) -> Persistent:
-        """The persistent form of `call`. Where its arrays need copies, each call goes the long way."""
+        """The persistent form of `call`. Where its arrays need copies, it goes the long way each time."""
         self.caller.require_usable()
         plan = self.plan(call, how.algorithm, op)
         buffers = self._buffers(call, plan, how, x, given, shape)
@@ -126,12 +111,11 @@ class Dispatch:
         def go_long() -> Any:
             return self.do(call, again, x, given, shape, op)
 
-        if not buffers.direct:
-            return Persistent(lambda: NotImplemented, go_long, self.fail)
-        program, fingerprint = native.bound(call, plan, op, buffers.inp, buffers.target)
+        program, fingerprint = (
+            native.bound(call, plan, op, buffers.inp, buffers.target) if buffers.direct else (None, 0)
+        )
         places = buffers.inp.ctypes.data, buffers.target.ctypes.data
-        prepared = native.calls.prepare(program, fingerprint, *places, (given, buffers.target), result)
-        return Persistent(prepared.run, go_long, self.fail)
+        return native.calls.prepare(program, fingerprint, *places, (given, buffers.target), result, go_long, self.fail)
 
     def _buffers(
         self,

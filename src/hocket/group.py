@@ -18,12 +18,12 @@ from .arrays import adopt
 from .call import Call, tell
 from .caller import Caller
 from .config import HOCKET_RUN, Config
-from .dispatch import Algorithm, Dispatch, How, Persistent
+from .dispatch import Algorithm, Dispatch, How
 from .messages import ANY, Messages
 from .ops import resolve
 from .rendezvous import Links
 from .rendezvous import join as meet
-from .run.native import Native, create_outbox
+from .run.native import Native, Persistent, create_outbox
 from .shapes import Parts, join, split
 from .short import (
     ALL_GATHER,
@@ -71,8 +71,7 @@ class Group:
             f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))
         ]
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
-        self._links = links
-        self._caller = Caller(Native(rank, links.fds, sockets), names)
+        self._caller = Caller(Native(rank, links.fds, sockets), names, links.close)
         self._go = Dispatch(self._caller, timeout)
         self._calls, self._fail = self._caller.calls, self._go.fail  # for short_way
         self._messages = Messages(self._caller)
@@ -404,8 +403,7 @@ class Group:
     def _close(self, error: BaseException | None) -> None:
         if error is None:
             self._messages.finish()
-        if self._caller.leave(error):
-            self._links.close()
+        self._caller.leave(error)
         _open.discard(self)
 
     def __enter__(self) -> Group:
@@ -450,6 +448,7 @@ def _integer(value: int, what: str) -> int:
 
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)  # a rank is one process: its children do not leave in its name
 
 
 @atexit.register

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -119,9 +118,6 @@ class Message(Work[Any]):
     def source(self) -> int:
         """The rank that a finished receive came from."""
         return self._messages.box.source(self._ticket)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.to_thread(self.wait).__await__()
 
     def _finish(self, timeout: float | None) -> tuple[Any, BaseException | None]:
         box = self._messages.box

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from . import _core
 from .errors import CollectiveTimeout
 
 T = TypeVar("T")
@@ -17,22 +17,21 @@ class Work(Generic[T]):
     until it is done. It can be awaited in asyncio.
     """
 
-    def __init__(self, future: concurrent.futures.Future[T], text: str) -> None:
-        self._future = future
-        self._text = text
+    __slots__ = ("__weakref__", "_job")
+
+    _job: _core.Job  # put there by what makes it, which is no function of Python's
 
     def wait(self, timeout: float | None = None) -> T:
         """The result, as soon as it is there. Raises what the call raised.
 
         The call itself ends by its own deadline. `timeout`, in seconds, is how long to wait for it here: afterwards
-        CollectiveTimeout is raised, and the call goes on.
+        CollectiveTimeout is raised, and the call goes on. Without it, this thread makes the call, and those before it,
+        if they have not begun.
         """
-        try:
-            return self._future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            if self._future.done():  # it was the call's own error
-                raise
-            raise CollectiveTimeout(f"{self._text} is still in flight after {timeout:g} s; wait again") from None
+        result = self._job.wait(timeout)
+        if result is NotImplemented:
+            raise CollectiveTimeout(f"{self._job.text} is still in flight after {timeout:g} s; wait again")
+        return cast(T, result)
 
     def result(self, timeout: float | None = None) -> T:
         """The same as `wait`."""
@@ -40,17 +39,19 @@ class Work(Generic[T]):
 
     def done(self) -> bool:
         """Whether the call has ended, well or badly."""
-        return self._future.done()
+        return self._job.over
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the call raised, None if it went well. Waits for it as `wait` does."""
         try:
-            return self._future.exception(timeout)
-        except concurrent.futures.TimeoutError:
-            raise CollectiveTimeout(f"{self._text} is still in flight after {timeout:g} s; wait again") from None
+            self.wait(timeout)
+        except BaseException:
+            if not self.done():
+                raise
+        return self._job.error
 
     def __await__(self) -> Generator[Any, None, T]:
-        return asyncio.wrap_future(self._future).__await__()
+        return asyncio.to_thread(self.wait).__await__()
 
     def __repr__(self) -> str:
-        return f"<Work {self._text}, {'done' if self.done() else 'in flight'}>"
+        return f"<Work {self._job.text}, {'done' if self.done() else 'in flight'}>"

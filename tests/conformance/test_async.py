@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,7 +15,7 @@ import pytest
 from oracles import agree, data, expect, fold
 
 import hocket
-from worlds import SIZES, Worlds
+from worlds import SIZES, Worlds, raised
 
 F32 = np.dtype("float32")
 F64 = np.dtype("float64")
@@ -191,6 +196,103 @@ def test_bad_arguments_raise_at_the_call(world: Worlds) -> None:
     world(2).run(refused)
 
 
+def errors_of_remembered_calls(group: Any) -> list[str]:
+    """As `errors`, but of calls that look like earlier ones, and with more of them in the queue."""
+    x, y = np.ones(3), np.ones(4)
+    for array in (x, y):
+        group.all_reduce(array, async_op=True).wait()
+    works = [group.all_reduce(array, async_op=True) for array in (x, y if group.rank else x, x, y)]
+    first, *later = [work.exception() for work in works[1:]]
+    assert works[0].wait().tolist() == [group.size] * 3
+    assert isinstance(first, hocket.MismatchError)
+    for error in later:
+        assert isinstance(error, hocket.GroupBroken)
+        assert error.__cause__ is first
+    with pytest.raises(hocket.GroupBroken):
+        group.all_reduce(x, async_op=True)
+    return [str(first)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_errors_of_calls_that_are_remembered(world: Worlds, size: int) -> None:
+    for (text,) in world(size).run(errors_of_remembered_calls, fresh=True):
+        assert "float64[3]" in text
+        assert "float64[4]" in text
+
+
+def named_deadline(group: Any) -> str | None:
+    """Rank 1 makes every call but the last, which has a deadline of its own."""
+    x = np.ones(4)
+    for _ in range(2):
+        group.all_reduce(x, timeout=50.0)
+        group.all_reduce(x, async_op=True, timeout=50.0).wait()
+    if group.rank == 1:
+        raised(hocket.HocketError, group.recv, 0, tag=77)  # ends when the other has broken the group
+        return None
+    return str(raised(hocket.CollectiveTimeout, group.all_reduce(x, async_op=True, timeout=0.25).wait))
+
+
+def test_a_deadline_that_a_call_names_is_its_own(world: Worlds) -> None:
+    text, _ = world(2).run(named_deadline, fresh=True)
+    assert "waited 0.25 s" in text
+    assert "rank 1" in text
+
+
+def interrupted(group: Any) -> int:
+    """Ctrl-C while another thread makes the call: the wait ends, and the call goes on."""
+    if group.rank == 1:
+        group.recv(0)
+        return int(group.all_reduce(1))
+    work = group.all_reduce(1, async_op=True)
+    with pytest.raises(hocket.CollectiveTimeout):
+        work.wait(timeout=0.05)  # which leaves it to the engine
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    assert not work.done()
+    group.send(1, 1)
+    return int(work.wait())
+
+
+def test_an_interrupted_wait_leaves_the_call_in_flight(world: Worlds) -> None:
+    assert world(2).run(interrupted, fresh=True) == [2, 2]
+
+
+def from_many_threads(group: Any) -> None:
+    """Whoever waits, and for whichever: each call is made once, in the order in which they were put."""
+    works = [group.all_reduce(np.full(turn % 7, turn), async_op=True) for turn in range(200)]
+    results: list[Any] = [None] * len(works)
+
+    def wait(first: int) -> None:
+        for turn in range(first, len(works), 4):
+            results[turn] = works[turn].wait(None if turn % 3 else 60)
+
+    threads = [threading.Thread(target=wait, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for turn, result in enumerate(results):
+        agree(result, np.full(turn % 7, turn * group.size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_many_threads_may_wait(world: Worlds, size: int) -> None:
+    world(size).run(from_many_threads)
+
+
+def inside(group: Any) -> str:
+    def nested(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        np.add(a, b, out)
+        group.all_reduce(1)
+
+    return str(raised(hocket.HocketError, group.all_reduce, np.ones(3), op=nested))
+
+
+def test_a_call_inside_of_a_call_is_an_error(world: Worlds) -> None:
+    assert any("cannot wait for one that comes after it" in text for text in world(2).run(inside, fresh=True))
+
+
 def inputs_live(group: Any) -> None:
     """A Work keeps its arrays alive, and a dropped Work still runs."""
     for turn in range(20):
@@ -203,3 +305,45 @@ def inputs_live(group: Any) -> None:
 
 def test_arrays_live_as_long_as_they_are_needed(world: Worlds) -> None:
     world(3).run(inputs_live)
+
+
+def let_go(group: Any, fails: bool) -> bool:
+    """Whether an input outlives its call, and the variables of who waited in vain."""
+
+    def call() -> weakref.ref[np.ndarray]:
+        for _ in range(3):
+            x = np.ones(5 if fails and group.rank else 4)
+            work = group.all_reduce(x, async_op=True)
+            if fails:
+                raised(hocket.MismatchError, work.wait)
+                break
+            work.wait()
+        return weakref.ref(x)
+
+    x = call()
+    if fails:
+        group.close()
+        group._caller._broken = None  # which holds the error, and so the frames that it came through
+    gc.collect()
+    return x() is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_arrays_live_no_longer_than_they_are_needed(world: Worlds, fails: bool) -> None:
+    assert world(2).run(let_go, fails, fresh=True) == [True, True]
+
+
+def dropped(group: Any) -> None:
+    """A group that is dropped and not closed takes its thread along."""
+    before = threading.active_count()
+    sub = group.split(0)
+    sub.all_reduce(np.ones(3), async_op=True).wait()
+    assert threading.active_count() == before + 1
+    group.barrier()
+    del sub
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_a_dropped_group_leaves_no_thread(world: Worlds) -> None:
+    world(2).run(dropped)

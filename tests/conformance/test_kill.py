@@ -215,7 +215,7 @@ def interrupted(group: Any, what: str, seconds: float) -> str:
     return ""
 
 
-@pytest.mark.parametrize("what", ["all_reduce", "barrier", "recv", "scatter"])
+@pytest.mark.parametrize("what", ["all_reduce", "barrier", "recv", "scatter", "async"])
 def test_ctrl_c_interrupts_a_wait_and_the_others_hear_of_it(world: Worlds, what: str) -> None:
     error, text = world(2).outcomes(interrupted, what, delay(what), fresh=True)
     assert isinstance(error, KeyboardInterrupt), error

@@ -159,6 +159,39 @@ def test_a_rank_that_leaves_early_is_named(hocket: Hocket) -> None:
     assert "PeerLost: rank 1 (pid " in done.stderr
 
 
+IN_FLIGHT = """
+import atexit, threading
+results = []
+last = lambda: say(*(int(y[-1]) for y in results), *(thread.name for thread in threading.enumerate()))
+atexit.register(last)  # before hocket's own, so that it is called after them
+import hocket, numpy as np
+def begin(group):
+    for turn in range(5):
+        results.append(np.zeros(300000))
+        group.all_reduce(np.full(300000, rank + turn, float), out=results[-1], async_op=True)
+    return group
+"""
+
+
+@pytest.mark.parametrize("line", ["group = begin(hocket.init(timeout=20))", "begin(hocket.init(timeout=20))"])
+def test_calls_in_flight_end_before_the_interpreter_does(hocket: Hocket, line: str) -> None:
+    """Also where the group is neither closed nor kept; and no thread is left."""
+    done = hocket.run("run", "-n", "2", hocket.script(IN_FLIGHT + line))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["1 3 5 7 9 MainThread"] * 2
+
+
+def test_a_fork_ends_on_its_own(hocket: Hocket) -> None:
+    """One that ends as programs do, although it has no engine thread."""
+    script = hocket.script(
+        "import hocket\ngroup = hocket.init(timeout=20)\nwork = group.all_reduce(1, async_op=True)\n"
+        "pid = os.fork()\nif pid == 0: sys.exit(3)\nsay(os.waitpid(pid, 0)[1] >> 8, work.wait())\n"
+    )
+    done = hocket.run("run", "-n", "2", script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["3 2"] * 2
+
+
 def test_nothing_survives_a_killed_launcher_in_a_collective(hocket: Hocket) -> None:
     script = hocket.script(
         "import hocket\nwith hocket.init(timeout=60) as group:\n"
