@@ -194,8 +194,8 @@ def forms(found: dict[str, Any]) -> list[str]:
             ]
     text = paragraph(
         "The same all-reduce with other operators, and in other forms. *async* is the call and its `wait()`, with "
-        "nothing in between; *persistent* is `all_reduce_init` once and its calls. A custom ufunc is called from the "
-        "engine with Python's lock held."
+        "nothing in between; *persistent* is `all_reduce_init` once and its calls. Of a custom ufunc the engine calls "
+        "NumPy's own loop."
     )
     return ["## Mean, custom operators, async and persistent calls", text, *parts] if parts else []
 

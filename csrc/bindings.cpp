@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "convert.h"
+#include "custom.h"
 #include "engine.h"
 #include "reduce.h"
 #include "shm.h"
@@ -24,14 +25,10 @@ using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<Sou
 
 Place place(int buffer, uint64_t offset) { return {static_cast<Buffer>(buffer), offset}; }
 
-CustomFold custom_fold(nb::object function) {
-  if (function.is_none()) return {};
-  return [function](void* to, const void* const* sources, size_t k, size_t count) {
-    nb::gil_scoped_acquire gil;
-    nb::list addresses;
-    for (size_t i = 0; i < k; ++i) addresses.append(reinterpret_cast<uintptr_t>(sources[i]));
-    function(reinterpret_cast<uintptr_t>(to), addresses, count);
-  };
+CustomFold custom_fold(nb::object custom) {
+  if (custom.is_none()) return {};
+  return [custom, &operation = nb::cast<Custom&>(custom)](void* to, const void* const* sources, size_t k,
+                                                          size_t count) { operation.fold(to, sources, k, count); };
 }
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
@@ -151,6 +148,7 @@ NB_MODULE(_core, m) {
 
   bind_calls(m);
   bind_forms(m);
+  bind_custom(m);
   bind_door(m);
 
   nb::class_<Ticket>(m, "Ticket");

@@ -3,8 +3,15 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
+
 class Failure(RuntimeError):
     """`args` are the kind (csrc/wait.h), the peer, the text, and whether another rank found it."""
+
+class Custom:
+    """`function(a, b, out)`, for elements of `dtype`."""
+
+    def __init__(self, function: Callable[..., Any], dtype: np.dtype[Any], elementwise: bool, raises: bool) -> None: ...
 
 class Program:
     def __init__(
@@ -20,7 +27,7 @@ class Program:
         signals: bool,
         dtype: int,
         op: int,
-        custom: Callable[[int, list[int], int], None] | None,
+        custom: Custom | None,
         text: str,
     ) -> None: ...
 

@@ -2,7 +2,8 @@
 
 An operator is one of the names in `NAMES`, a binary NumPy ufunc (`np.add` is "sum"; one without a name here, such as
 `np.hypot`, is a custom operator) or a Python callable `f(a, b, out)` that writes `a op b` into `out`; what it returns
-is ignored. Custom operators must be associative; they are never assumed to commute: operands stay in rank order.
+is ignored. Its arrays are there for that call only, and `a` and `b` read-only. Custom operators must be associative;
+they are never assumed to commute: operands stay in rank order. A ufunc gives no floating-point warnings here.
 
 What the named ones mean where it could be doubted: integer sums and products wrap around; `mean` is the sum divided by
 the number of ranks, of integers truncated toward zero; a NaN in any operand of `min` or `max` is a NaN in the result;

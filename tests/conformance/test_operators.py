@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from oracles import agree, data, fold, is_float, rows_of
 
+import hocket
 from hocket.algorithms import ALGORITHMS, plan
 from hocket.check import check
 from hocket.ops import BFLOAT16, DTYPES
-from worlds import SIZES, Worlds
+from worlds import SIZES, Worlds, raised
 
 F32 = np.dtype("float32")
 
@@ -135,6 +136,10 @@ def custom(group: Any) -> None:
             agree(group.all_reduce(inputs[rank], op=second, algorithm=algorithm), inputs[-1], "second", *what)
             agree(group.all_reduce(maps[rank], op=compose, algorithm=algorithm), expected, "compose", *what)
             agree(inputs[rank], data(F32, "sum", rank, count), "input", *what)
+            for op, given, wanted in ((np.fmax, inputs, fold("max", inputs)), (compose, maps, expected)):
+                x = given[rank].copy()
+                assert group.all_reduce(x, op=op, out=x, algorithm=algorithm) is x
+                agree(x, wanted, op.__name__, "in place", *what)
         for algorithm in in_rank_order("reduce", n):
             for root in range(n):
                 y = group.reduce(maps[rank], op=compose, root=root, algorithm=algorithm)
@@ -149,6 +154,63 @@ def custom(group: Any) -> None:
 def test_custom_ops_in_rank_order(world: Worlds, size: int) -> None:
     world(size).run(custom)
     assert "two_shot" in in_rank_order("all_reduce", size)
+
+
+def every_dtype(group: Any) -> None:
+    """A ufunc's own loop, and what has none of that dtype; elements that are not aligned, of many and of few."""
+    n, rank = group.size, group.rank
+    for ufunc in (np.fmax, np.copysign, np.gcd, np.left_shift, np.floor_divide):
+        for dtype in DTYPES:
+            try:
+                ufunc.resolve_dtypes((dtype, dtype, dtype))
+            except TypeError:
+                continue
+            for count in (1, 50, 9000):
+                inputs = [data(dtype, "sum", r, count) + np.ones((), dtype) for r in range(n)]
+                expected = inputs[0]
+                for x in inputs[1:]:
+                    expected = ufunc(expected, x)
+                agree(group.all_reduce(inputs[rank], op=ufunc), expected, ufunc, dtype, count)
+                memory = np.zeros(count * dtype.itemsize + 1, "u1")
+                askew = memory[1:].view(dtype)
+                askew[...] = inputs[rank]
+                agree(group.all_reduce(askew, op=ufunc), expected, ufunc, dtype, count, "not aligned")
+                group.all_reduce(inputs[rank], op=ufunc, out=askew)
+                agree(askew.copy(), expected, ufunc, dtype, count, "into what is not aligned")
+
+
+@every_size
+def test_ufuncs_of_every_dtype(world: Worlds, size: int) -> None:
+    world(size).run(every_dtype)
+
+
+def spoil(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    a += b
+    out[...] = a
+
+
+def operands(group: Any) -> str:
+    x = np.ones(3)
+    error = raised((ValueError, hocket.HocketError), group.all_reduce, x, op=spoil)
+    assert x.tolist() == [1, 1, 1]
+    return str(error)
+
+
+def test_an_operator_cannot_write_into_its_operands(world: Worlds) -> None:
+    assert any("read-only" in text for text in world(2).run(operands, fresh=True))
+
+
+def loop_that_raises(group: Any) -> str:
+    x = np.full(100, 2 if group.rank == 0 else -1)
+    for _ in range(2):
+        assert (group.all_reduce(np.full(100, 2), op=np.power) == 4).all()
+    error = raised((ValueError, hocket.HocketError), group.all_reduce, x, op=np.power)
+    assert raised(hocket.GroupBroken, group.barrier).__cause__ is error
+    return str(error)
+
+
+def test_what_a_ufunc_raises_comes_out(world: Worlds) -> None:
+    assert any("negative integer powers" in text for text in world(2).run(loop_that_raises, fresh=True))
 
 
 def ufunc_names(group: Any) -> None:

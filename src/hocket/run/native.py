@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -146,26 +144,12 @@ def _lowers_in_place(plan: Plan, rank: int) -> bool:
     return True
 
 
-def _custom(op: Op | None, dtype: np.dtype[Any]) -> Callable[[int, list[int], int], None] | None:
-    """The fold of a custom operator, as the engine calls it: with addresses, in the order of the operands."""
+def _custom(op: Op | None, dtype: np.dtype[Any]) -> _core.Custom | None:
+    """A custom operator as the engine calls it."""
     if op is None or op.function is None:
         return None
     function = op.function
-
-    def fold(to: int, sources: list[int], count: int) -> None:
-        operands = [_array(address, count, dtype) for address in sources]
-        value = operands[0]
-        for operand in operands[1:]:
-            result = np.empty(count, dtype)
-            function(value, operand, result)
-            value = result
-        _array(to, count, dtype)[...] = value
-
-    return fold
-
-
-def _array(address: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """A view of memory that the engine lends for one fold."""
-    return np.ndarray(
-        (count,), dtype, buffer=memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address))
-    )
+    is_ufunc = isinstance(function, np.ufunc)
+    # NumPy calls its own loops without Python's lock, too: only that of integer powers raises anything.
+    is_numpys = is_ufunc and getattr(np, function.__name__, None) is function
+    return _core.Custom(function, dtype, is_ufunc, not is_numpys or (function is np.power and dtype.kind in "iu"))
