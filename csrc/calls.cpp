@@ -180,9 +180,11 @@ void Calls::let_go() {
 }
 
 void Calls::serve() {
-  for (bool more = true; more; let_go()) {
-    const nb::gil_scoped_release unlocked;
-    more = queue.serve();
+  const nb::gil_scoped_release unlocked;
+  while (queue.serve()) {
+    if (retired_.load(std::memory_order_relaxed) == nullptr) continue;
+    const nb::gil_scoped_acquire locked;
+    let_go();
   }
 }
 

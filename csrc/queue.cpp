@@ -38,7 +38,10 @@ Queue::Outcome Queue::wait_until(uint64_t count, std::optional<Deadline> deadlin
   while (!all_ended()) {
     if (!deadline) {
       std::unique_lock<Turn> turn(turn_, std::try_to_lock);
-      if (!turn && !served()) turn.lock();
+      if (!turn && !served() && !turn.try_lock_until(Clock::now() + between_looks)) {
+        signals();
+        continue;
+      }
       if (turn && all_ended()) break;
       if (turn) {
         lead(count);
@@ -98,18 +101,18 @@ bool Queue::serve() {
     if (due()) {
       lock.unlock();
       try {
-        const std::unique_lock<Turn> turn(turn_);
-        lead(UINT64_MAX);
+        const std::unique_lock<Turn> turn(turn_, std::try_to_lock);
+        if (turn) lead(UINT64_MAX);
       } catch (...) {  // a job keeps its error; and nobody is here to be interrupted
       }
       lock.lock();
-    } else if (put_.load(std::memory_order_relaxed) == seen_) {
-      return true;
-    } else {
-      seen_ = put_.load(std::memory_order_relaxed);
-      engine_.wait_for(lock, a_while, due);
-      due_ = std::max(due_, seen_);
     }
+    if (!due() && put_.load(std::memory_order_relaxed) == seen_) return true;
+    // Who has the turn will most likely do what is due. To wait for the turn would make a wake-up of each release of
+    // it.
+    seen_ = put_.load(std::memory_order_relaxed);
+    engine_.wait_for(lock, a_while, [&, before = due_] { return due() && (stopping_ || due_ != before); });
+    due_ = std::max(due_, seen_);
   }
   return false;
 }

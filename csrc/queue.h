@@ -23,10 +23,7 @@ class Turn {
  public:
   bool mine() const { return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
   bool try_lock() { return !mine() && mutex_.try_lock() && take(); }
-  void lock() {
-    mutex_.lock();
-    take();
-  }
+  bool try_lock_until(Deadline deadline) { return !mine() && mutex_.try_lock_until(deadline) && take(); }
   void unlock() {
     holder_.store({}, std::memory_order_relaxed);
     mutex_.unlock();
@@ -38,7 +35,7 @@ class Turn {
     return true;
   }
 
-  std::mutex mutex_;
+  std::timed_mutex mutex_;
   std::atomic<std::thread::id> holder_{};
 };
 

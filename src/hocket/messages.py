@@ -119,6 +119,9 @@ class Message(Work[Any]):
         """The rank that a finished receive came from."""
         return self._messages.box.source(self._ticket)
 
+    def _name(self) -> str:
+        return self._text
+
     def _finish(self, timeout: float | None) -> tuple[Any, BaseException | None]:
         box = self._messages.box
         left = self._deadline - time.monotonic()

@@ -30,7 +30,7 @@ class Work(Generic[T]):
         """
         result = self._job.wait(timeout)
         if result is NotImplemented:
-            raise CollectiveTimeout(f"{self._job.text} is still in flight after {timeout:g} s; wait again")
+            raise CollectiveTimeout(f"{self._name()} is still in flight after {timeout:g} s; wait again")
         return cast(T, result)
 
     def result(self, timeout: float | None = None) -> T:
@@ -54,4 +54,8 @@ class Work(Generic[T]):
         return asyncio.to_thread(self.wait).__await__()
 
     def __repr__(self) -> str:
-        return f"<Work {self._job.text}, {'done' if self.done() else 'in flight'}>"
+        return f"<Work {self._name()}, {'done' if self.done() else 'in flight'}>"
+
+    def _name(self) -> str:
+        """What errors call it."""
+        return self._job.text

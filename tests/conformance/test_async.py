@@ -293,6 +293,23 @@ def test_a_call_inside_of_a_call_is_an_error(world: Worlds) -> None:
     assert any("cannot wait for one that comes after it" in text for text in world(2).run(inside, fresh=True))
 
 
+def in_words(group: Any) -> None:
+    other = (group.rank + 1) % group.size
+    message = group.recv(other, async_op=True)
+    assert repr(message) == f"<Work recv(src={other}, tag=0), in flight>"
+    group.barrier()
+    group.send(1, other)
+    for works, text in (([message], "recv"), ([group.all_reduce(np.ones(3), async_op=True) for _ in range(2)], "all_")):
+        for work in works:
+            work.wait()
+            assert repr(work).startswith(f"<Work {text}")
+            assert repr(work).endswith(", done>")
+
+
+def test_works_say_what_they_are(world: Worlds) -> None:
+    world(2).run(in_words)
+
+
 def inputs_live(group: Any) -> None:
     """A Work keeps its arrays alive, and a dropped Work still runs."""
     for turn in range(20):

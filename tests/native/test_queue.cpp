@@ -109,6 +109,27 @@ void signals_end_a_wait() {
   check(room.queue.wait(slow, {}, no_signals) == Queue::over);
 }
 
+// Also where there is no engine, and the turn itself is waited for.
+void signals_end_a_wait_for_the_turn() {
+  struct Signal {};
+  Room room(false);
+  Job& job = room.put(Queue::by_caller);
+  bool ended = false;
+  {
+    auto turn = room.queue.turn();
+    room.put(Queue::by_caller);
+    std::thread([&] {
+      try {
+        room.queue.wait(*room.jobs[1], {}, [] { throw Signal{}; });
+      } catch (const Signal&) {
+        ended = true;
+      }
+    }).join();
+  }
+  check(ended && room.queue.ended(job) && !room.queue.ended(*room.jobs[1]));
+  check(room.queue.wait(*room.jobs[1], {}, no_signals) == Queue::done_here);
+}
+
 void what_a_job_throws_is_for_who_does_it() {
   struct Interruption {};
   Room room(false);
@@ -200,6 +221,7 @@ int main() {
   what_nobody_waits_for_is_done(Queue::later);
   a_wait_with_a_deadline_leaves_it_to_the_engine();
   signals_end_a_wait();
+  signals_end_a_wait_for_the_turn();
   what_a_job_throws_is_for_who_does_it();
   the_engine_survives_what_a_job_throws();
   a_job_cannot_wait_for_a_later_one();
