@@ -146,6 +146,7 @@ NB_MODULE(_core, m) {
       .def("leave", &SharedMemory::leave)
       .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
 
+  bind_jobs(m);
   bind_calls(m);
   bind_forms(m);
   bind_custom(m);

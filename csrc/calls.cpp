@@ -125,7 +125,7 @@ nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle ou
   if (!recall(method, x, op, out, root, bound, learns)) return miss();
   {
     const nb::gil_scoped_release unlocked;
-    const std::unique_lock<Turn> turn = queue.turn();
+    const std::unique_lock<Turn> turn = jobs.queue.turn();
     if (turn && enabled) {
       const Deadline deadline = in(within);
       memory_.describe(bound.fingerprint, nb::inst_ptr<Program>(bound.program)->text);
@@ -142,8 +142,8 @@ nb::object Calls::begin(int method, nb::handle x, nb::handle op, nb::handle out,
                         nb::object fail) {
   Bound bound;
   int learns;
-  if (!queue.served() || !recall(method, x, op, out, root, bound, learns) || learns >= 0) return miss();
-  return Queued::put(*this, std::move(fail), std::move(bound), within, {}, false);
+  if (!jobs.queue.served() || !recall(method, x, op, out, root, bound, learns) || learns >= 0) return miss();
+  return Queued::put(jobs, this, std::move(fail), std::move(bound), within, {}, false);
 }
 
 void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
@@ -162,38 +162,6 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   entry.learns = learns;
   entry.gives = gives.dtype != nullptr;
   entry.result = gives;
-}
-
-void Calls::retire(Queued& job) {
-  job.before = retired_.load(std::memory_order_relaxed);
-  while (!retired_.compare_exchange_weak(job.before, &job, std::memory_order_release, std::memory_order_relaxed)) {
-  }
-}
-
-void Calls::let_go() {
-  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
-  for (Queued* job = retired_.exchange(nullptr, std::memory_order_acquire); job != nullptr;) {
-    Queued* const before = job->before;
-    job->let_go();
-    job = before;
-  }
-}
-
-void Calls::serve() {
-  const nb::gil_scoped_release unlocked;
-  while (queue.serve()) {
-    if (retired_.load(std::memory_order_relaxed) == nullptr) continue;
-    const nb::gil_scoped_acquire locked;
-    let_go();
-  }
-}
-
-void Calls::stop() {
-  {
-    const nb::gil_scoped_release unlocked;
-    queue.stop(look_for_signals);
-  }
-  let_go();
 }
 
 void Calls::know(nb::handle x, std::string meta) {
@@ -259,12 +227,6 @@ void bind_calls(nb::module_& m) {
       .def("remember", &Calls::remember, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a,
            "result"_a.none(), "program"_a, "fingerprint"_a, "learns"_a)
       .def(
-          "put",
-          [](Calls& self, nb::object make, std::string text, bool blocks) {
-            return Queued::put(self, std::move(make), {}, 0, std::move(text), blocks);
-          },
-          "make"_a, "text"_a, "blocks"_a)
-      .def(
           "prepare",
           [](Calls& self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, nb::object alive,
              nb::object result, nb::object again, nb::object fail) {
@@ -275,13 +237,12 @@ void bind_calls(nb::module_& m) {
           },
           "program"_a.none(), "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a, "again"_a, "fail"_a)
       .def("forget", &Calls::forget)
-      .def("serve", &Calls::serve)
-      .def("stop", &Calls::stop)
+      .def_prop_ro(
+          "jobs", [](Calls& self) -> Jobs& { return self.jobs; }, nb::rv_policy::reference_internal)
       .def_prop_rw(
           "enabled", [](const Calls& self) { return self.enabled.load(); },
           [](Calls& self, bool enabled) { self.enabled = enabled; })
-      .def_rw("seconds", &Calls::seconds)
-      .def_rw("work", &Calls::work);
+      .def_rw("seconds", &Calls::seconds);
 }
 
 }  // namespace hocket

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine.h"
-#include "queue.h"
+#include "jobs.h"
 #include "shm.h"
 
 namespace hocket {
@@ -56,8 +56,6 @@ struct Bound {
   nb::object alive, result;
 };
 
-class Queued;
-
 class Calls {
  public:
   explicit Calls(SharedMemory& memory) : memory_(memory), entries_(size) {}
@@ -85,19 +83,9 @@ class Calls {
   void know(nb::handle x, std::string meta);
   void forget();
 
-  // What the engine thread does, until `stop`, which first does all that is queued.
-  void serve();
-  void stop();
-  // What a job holds of Python's is let go of, once it is over, by the next thread that has Python's lock anyway: the
-  // engine would have to wait for that between two calls.
-  void retire(Queued& job);
-  void let_go();
-
-  Queue queue;
+  Jobs jobs;
   std::atomic<bool> enabled{true};  // false after an error, and once the group is closed
   double seconds = 30;              // how long a call may take
-  bool awaited = false;             // as Program has it, of the calls that go the long way
-  nb::object work;                  // the class of what an asynchronous call gives back; it has a `_job`
 
   static nb::object miss();
 
@@ -137,12 +125,10 @@ class Calls {
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
   std::vector<Known> known_;
-  std::atomic<Queued*> retired_{nullptr};  // the last of a list
 };
 
 void set_error(const Failure& failure);
-nb::object caught();      // Python's error for what a handler has caught
-void look_for_signals();  // throws what Python raises there
+nb::object caught();  // Python's error for what a handler has caught
 
 void bind_calls(nb::module_& m);
 void bind_forms(nb::module_& m);

@@ -57,28 +57,29 @@ PyType_Slot persistent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(trave
 
 }  // namespace
 
-nb::object Queued::put(Calls& calls, nb::object make, Bound bound, double within, std::string text, bool blocks) {
-  calls.let_go();
+nb::object Queued::put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
+                       bool blocks) {
+  jobs.let_go();
   nb::object self = nb::inst_alloc(queued_type);
   Queued* job =
-      new (nb::inst_ptr<Queued>(self)) Queued(calls, std::move(make), std::move(bound), within, std::move(text));
+      new (nb::inst_ptr<Queued>(self)) Queued(jobs, calls, std::move(make), std::move(bound), within, std::move(text));
   nb::inst_mark_ready(self);
   // As the class itself would make one: but a function of Python's would take as long as a short call.
-  auto* const type = reinterpret_cast<PyTypeObject*>(calls.work.ptr());
+  auto* const type = reinterpret_cast<PyTypeObject*>(jobs.work.ptr());
   nb::object work = nb::steal(type->tp_alloc(type, 0));
   if (!work.is_valid() || PyObject_SetAttr(work.ptr(), job_of, self.ptr()) != 0) throw nb::python_error();
   job->self_ = std::move(self);
-  job->judged_ = blocks;
-  const Queue::When when = blocks ? Queue::by_caller : *job->awaited() ? Queue::later : Queue::soon;
-  calls.queue.put(*job, when);
+  if (!blocks) job->awaited_ = calls == nullptr ? jobs.awaited(job->text_) : job->program().awaited;
+  const Queue::When when = blocks ? Queue::by_caller : *job->awaited_ ? Queue::later : Queue::soon;
+  jobs.queue.put(*job, when);
   if (when == Queue::soon) job->put_ = Clock::now();
   return work;
 }
 
 void Queued::make() {
-  if (bound_.program.is_valid() && calls_.enabled) {
+  if (calls_ != nullptr && calls_->enabled) {
     try {
-      calls_.run(bound_, in(within_));
+      calls_->run(bound_, in(within_));
     } catch (...) {
       const nb::gil_scoped_acquire locked;
       make_(caught(), within_);
@@ -86,7 +87,7 @@ void Queued::make() {
     return;
   }
   const nb::gil_scoped_acquire locked;
-  if (bound_.program.is_valid()) {
+  if (calls_ != nullptr) {
     make_(nb::none(), within_);
   } else {
     bound_.result = make_();
@@ -103,7 +104,7 @@ void Queued::run() {
     if (!PyErr_GivenExceptionMatches(error_.ptr(), PyExc_Exception)) interruption = std::current_exception();
   }
   over_.store(true, std::memory_order_release);
-  calls_.retire(*this);
+  jobs_.retire(*this);
   if (interruption) std::rethrow_exception(interruption);
 }
 
@@ -115,12 +116,12 @@ nb::object Queued::wait(std::optional<double> within) {
     const nb::gil_scoped_release unlocked;
     std::optional<Deadline> deadline;
     if (within) deadline = in(*within);
-    outcome = calls_.queue.wait(*this, deadline, look_for_signals);
+    outcome = jobs_.queue.wait(*this, deadline, look_for_signals);
   }
   if (outcome == Queue::in_flight) return Calls::miss();
-  if (bool* awaited = judged_ ? nullptr : this->awaited()) *awaited = soon || outcome == Queue::done_here;
-  judged_ = true;
-  if (self_.is_valid()) calls_.let_go();
+  if (awaited_ != nullptr) *awaited_ = soon || outcome == Queue::done_here;
+  awaited_.reset();
+  if (self_.is_valid()) jobs_.let_go();
   if (error_.is_valid()) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_.ptr())), error_.ptr());
     throw nb::python_error();
@@ -128,15 +129,9 @@ nb::object Queued::wait(std::optional<double> within) {
   return bound_.result;
 }
 
-// Whether the last call like this one was waited for at once; null where nobody remembers any more.
-bool* Queued::awaited() {
-  if (bound_.program.is_valid()) return &nb::inst_ptr<Program>(bound_.program)->awaited;
-  return make_.is_valid() ? &calls_.awaited : nullptr;
-}
-
 std::string Queued::text() const {
-  if (!bound_.program.is_valid()) return text_;
-  const std::string& text = nb::inst_ptr<Program>(bound_.program)->text;
+  if (calls_ == nullptr) return text_;
+  const std::string& text = program().text;
   return text.substr(0, text.find('\n'));
 }
 
@@ -148,7 +143,7 @@ void Queued::let_go() {
 bool Persistent::made() {
   try {
     const nb::gil_scoped_release unlocked;
-    const std::unique_lock<Turn> turn = calls.queue.turn();
+    const std::unique_lock<Turn> turn = calls.jobs.queue.turn();
     if (!turn || !calls.enabled) return false;
     calls.run(bound, in(calls.seconds));
     return true;

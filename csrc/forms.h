@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,12 +16,17 @@ namespace hocket {
 // taken.
 class Queued final : public Job {
  public:
-  Queued(Calls& calls, nb::object make, Bound bound, double within, std::string text)
-      : calls_(calls), make_(std::move(make)), bound_(std::move(bound)), within_(within), text_(std::move(text)) {}
+  Queued(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text)
+      : jobs_(jobs),
+        calls_(calls),
+        make_(std::move(make)),
+        bound_(std::move(bound)),
+        within_(within),
+        text_(std::move(text)) {}
 
-  // Puts one into the queue, and gives back the work; `blocks`: which the caller waits for next. `text` is what an
-  // error calls it, if it is not bound.
-  static nb::object put(Calls& calls, nb::object make, Bound bound, double within, std::string text, bool blocks);
+  // As Jobs::put. `calls` are those that it is bound to, if it is.
+  static nb::object put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
+                        bool blocks);
 
   // What came of it, or Calls::miss() where it is still in flight after so many seconds.
   nb::object wait(std::optional<double> within);
@@ -35,16 +41,17 @@ class Queued final : public Job {
 
  private:
   void make();
-  bool* awaited();
+  Program& program() const { return *nb::inst_ptr<Program>(bound_.program); }
 
-  Calls& calls_;  // alive as long as `make`
+  Jobs& jobs_;  // both are alive as long as `make`
+  Calls* calls_;
   nb::object make_, error_;
   Bound bound_;
   double within_;
   std::string text_;
-  nb::object self_;          // while it is in the queue
-  Clock::time_point put_{};  // where the engine was woken for it
-  bool judged_ = false;      // whether `awaited` tells of it, or is not to
+  nb::object self_;                // while it is in the queue
+  Clock::time_point put_{};        // where the engine was woken for it
+  std::shared_ptr<bool> awaited_;  // whether the last one like this was waited for at once; null where it is not to say
   std::atomic<bool> over_{false};
 };
 

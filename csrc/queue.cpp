@@ -86,7 +86,7 @@ void Queue::lead(uint64_t count) {
 
 std::unique_lock<Turn> Queue::turn() {
   std::unique_lock<Turn> turn(turn_, std::try_to_lock);
-  if (turn && put_.load(std::memory_order_relaxed) != ended_.load(std::memory_order_relaxed)) lead(UINT64_MAX);
+  if (turn && busy()) lead(UINT64_MAX);
   return turn;
 }
 

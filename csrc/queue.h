@@ -58,6 +58,7 @@ class Queue {
 
   void put(Job& job, When when);
   bool ended(const Job& job) const { return ended_.load(std::memory_order_acquire) > job.number_; }
+  bool busy() const { return put_.load(std::memory_order_relaxed) != ended_.load(std::memory_order_acquire); }
 
   // Waits for `job`. In flight it is where the deadline passes first; who gives none does what there is to do.
   // `signals` is called now and then in a wait for another thread, and may throw. Throws Failure inside of a call.

@@ -63,12 +63,13 @@ ALLOWED = {
     # execution
     "call": "collectives ops partition plan errors",
     "work": f"errors {NATIVE}",
+    "jobs": f"work {NATIVE}",
     "run": "",
     "run.interpret": "bind collectives ops partition plan errors",
     "run.native": f"call arena bind choose topology check collectives ops partition plan errors {NATIVE}",
     "run.torch_p2p": "call bind ops plan errors",
     "run.mpi": "call bind ops plan errors",
-    "caller": "run.native call work ops plan errors",
+    "caller": "run.native call jobs work ops plan errors",
     "short": NATIVE,
     "dispatch": "short caller run.native call buffers shapes algorithms choose ops plan errors",
     "messages": f"caller run.native arrays work ops errors {NATIVE}",
@@ -88,7 +89,7 @@ ALLOWED = {
     "torch": "torch.base torch.group",
     "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.uncompiled torch.where torch.work"
     " errors",
-    "torch.base": "torch.last_words torch.store torch.uncompiled torch.where torch.work group rendezvous errors",
+    "torch.base": "torch.last_words torch.store torch.uncompiled torch.where torch.work group jobs rendezvous errors",
     "torch.work": "torch.tensors torch.uncompiled messages work errors",
     "torch.monitor": "group errors",
     "torch.store": "store errors",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -12,9 +10,10 @@ import numpy as np
 
 from .call import Call
 from .errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
+from .jobs import Jobs
 from .ops import Op
 from .plan import Plan
-from .run.native import Calls, Failure, Native
+from .run.native import Failure, Native
 from .work import Work
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -33,8 +32,7 @@ ERRORS: tuple[type[HocketError], ...] = (
 
 
 class Caller:
-    """Executes the jobs of one rank in the order in which they were given, each on the thread that waits for it, or on
-    one engine thread where nobody does.
+    """Executes the calls of one rank, as jobs.
 
     `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)". `disconnect` closes what links the ranks, which
     lives as long as a call may be in flight.
@@ -43,20 +41,16 @@ class Caller:
     def __init__(self, native: Native, names: list[str], disconnect: Callable[[], None]) -> None:
         self.native, self.names, self.rank = native, names, native.rank
         self._disconnect = disconnect
-        self.calls = native.calls  # which also has the queue
-        self.calls.work = Work
-        self._stop: Callable[[], object] = self.calls.stop
-        self._engine: threading.Thread | None = None
+        self.calls = native.calls
+        self._jobs = Jobs(self.calls.jobs)
         self._broken: BaseException | None = None
         self._closed = False
 
     def do(self, text: str, job: Callable[[float], T], seconds: float, async_op: bool) -> T | Work[T]:
         """Run `job(seconds)` in its turn; `async_op` gives back its Work at once."""
         self.require_usable()
-        if async_op and self._engine is None:
-            self._start_engine()
-        work: Work[T] = self.calls.put(partial(self._run, job, seconds), text, not async_op)
-        return work if async_op else work.wait()
+        run = partial(self._run, job, seconds)
+        return self._jobs.put(run, text) if async_op else self._jobs.do(run, text)
 
     def _run(self, job: Callable[[float], T], seconds: float) -> T:
         try:
@@ -66,12 +60,6 @@ class Caller:
             if self._broken is None:  # what a call could not say itself, such as a note that made no sense
                 self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
             raise
-
-    def _start_engine(self) -> None:
-        # A daemon, so that the interpreter does not wait for it before it closes the groups; it ends with this.
-        self._engine = threading.Thread(target=self.calls.serve, name="hocket-engine", daemon=True)
-        self._engine.start()
-        self._stop = weakref.finalize(self, _stop, self.calls, self._engine)
 
     def call(
         self,
@@ -154,19 +142,12 @@ class Caller:
             return
         if error is not None and self._broken is None:
             self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
-        self._stop()
+        self._jobs.close()
         self._closed = True
         self.calls.enabled = False
         self.calls.forget()
         self.native.core.leave()
         self._disconnect()
-
-
-def _stop(calls: Calls, engine: threading.Thread) -> None:
-    if engine.is_alive():  # as in a process that was forked meanwhile it is not
-        calls.stop()
-        if engine is not threading.current_thread():
-            engine.join()
 
 
 def _went(how: str) -> str:

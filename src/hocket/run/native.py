@@ -22,7 +22,6 @@ from ..topology import this_host
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
-Calls = _core.Calls
 Failure = _core.Failure
 Persistent = _core.Persistent
 

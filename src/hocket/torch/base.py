@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -12,11 +15,12 @@ import torch.distributed as dist
 
 from ..errors import MismatchError
 from ..group import assemble
+from ..jobs import Jobs
 from ..rendezvous import connect
 from . import last_words, where
 from .store import TorchStore
 from .uncompiled import uncompiled
-from .work import DONE, Collective, Done, Pending, Queue, Tensors, Transfer
+from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
 Job = Callable[[], None]
 
@@ -65,7 +69,9 @@ class Base(dist.ProcessGroup):
         self._group = assemble(
             rank, size, timeout, lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout)
         )
-        self._queue = Queue(self._perform)
+        self._jobs = Jobs()
+        # As many as there are futures of messages, which nobody else may wait for.
+        self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")
         self._transfers: list[Transfer] | None = None  # those of a coalesced batch
         self._rounds = 0  # of monitored_barrier
         if options.gloo_fallback:
@@ -80,14 +86,15 @@ class Base(dist.ProcessGroup):
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
     def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
-        if not opts.asyncOp and not self._queue.busy:
+        if not opts.asyncOp and not self._jobs.busy:
             self._perform(job)
             return DONE
-        work = Collective(self._queue, tensors, job, where.line())
-        self._queue.put(work)
+        here = where.line()
+        text = f"a call of {sum(tensor.numel() for tensor in tensors)} elements from {here or 'an unknown line'}"
+        perform = partial(self._perform, job, here)
         if opts.asyncOp:
-            return work
-        work.wait()
+            return Collective(tensors, self._jobs.put(perform, text))
+        self._jobs.do(perform, text)
         return DONE
 
     def _perform(self, job: Job, here: str = "") -> None:
@@ -104,7 +111,8 @@ class Base(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Do what is queued, leave the group, and end its threads. A second call does nothing."""
-        self._queue.close()
+        self._jobs.close()
+        self._waiters.shutdown(wait=not threading.current_thread().name.startswith("hocket-"))
         self._group.close()
 
     def abort(self) -> None:

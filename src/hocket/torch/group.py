@@ -32,7 +32,7 @@ class ProcessGroup(Base):
         opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
-        if self._queue.busy or (later and not where.called_by_backward()):
+        if self._jobs.busy or (later and not where.called_by_backward()):
             return self._do(opts, tensors, lambda: self._all_reduce_each(tensors, op, seconds))
         try:
             self._all_reduce_each(tensors, op, seconds)
@@ -230,14 +230,14 @@ class ProcessGroup(Base):
         """Send a tensor to rank `dst`."""
         (tensor,) = tensors
         message = self._group.send(Row(tensor, moved=True).array, dst, tag=tag, async_op=True)
-        return self._transfer(Transfer(self._queue, message, tensor))
+        return self._transfer(Transfer(self._waiters.submit, message, tensor))
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Transfer:
         """Receive a tensor from rank `src`."""
         (tensor,) = tensors
         row = Row(tensor, moved=True)
         message = self._group.recv(None if src < 0 else src, out=row.array, tag=tag, async_op=True)
-        return self._transfer(Transfer(self._queue, message, tensor, row))
+        return self._transfer(Transfer(self._waiters.submit, message, tensor, row))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Transfer:
         """Receive a tensor from any rank; the `Work` tells which."""
@@ -259,9 +259,7 @@ class ProcessGroup(Base):
             for transfer in transfers:
                 transfer.wait()
 
-        work = Collective(self._queue, [], job, "")
-        self._queue.put(work)
-        return work
+        return Collective([], self._jobs.put(job, f"a batch of {len(transfers)} messages"))
 
     # ---- meeting -----------------------------------------------------------------------------------------------------
 
