@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,9 @@ def ready(group: Any) -> None:
 
 
 def files_and_threads(group: Any) -> tuple[int, int]:
+    deadline = time.monotonic() + 10
+    while len(listing("/proc/self/task")) > threading.active_count() and time.monotonic() < deadline:
+        os.sched_yield()  # a thread that was joined is still on its way out of the kernel
     return len(listing("/proc/self/fd")), len(listing("/proc/self/task"))
 
 
