@@ -32,6 +32,9 @@ def choose(collective: str, nbytes: int, size: int, host: Host | None = None) ->
     if size <= 2:
         limit = host.l2 // 2
         why = "two ranks: one round, and each reads no more of the other than in two"
+    elif size > host.cores:
+        limit = 24 * KIB
+        why = "small: one round instead of two, in each of which ranks change places on their cores"
     else:
         limit = 4 * KIB
         why = "small: one round instead of two"
