@@ -43,15 +43,14 @@ def choose(collective: str, nbytes: int, size: int, host: Host | None = None) ->
     return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
 
 
-def segment_bytes(size: int, host: Host | None = None) -> int:
+def segment_bytes(host: Host | None = None) -> int:
     """Bytes of one message of a long vector.
 
-    Small enough that what is in flight stays in the second-level cache; large enough, where ranks share a core, that
-    they change places seldom.
+    Small enough that what is in flight stays in the second-level cache; large enough that ranks seldom wait, or, where
+    they share a core, change places.
     """
     host = host or this_host()
-    share = 16 if size <= host.cores else 8
-    return max(16 * KIB, min(256 * KIB, host.l2 // share // 64 * 64))
+    return max(16 * KIB, min(256 * KIB, host.l2 // 8 // 64 * 64))
 
 
 def slots_bytes(host: Host | None = None) -> int:

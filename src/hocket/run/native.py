@@ -35,7 +35,7 @@ class Native:
     def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
         self.core = _core.SharedMemory(rank, fds, sockets, slots_bytes(), this_host().memory)
-        self._segment = segment_bytes(self.size)
+        self._segment = segment_bytes()
         self.calls = _core.Calls(self.core)
         self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
         self._in_place: dict[Plan, bool] = {}
