@@ -71,7 +71,8 @@ class Calls {
   nb::object begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
                    nb::object fail);
 
-  // The same for messages of a few KiB, of arrays that look like earlier ones. A receive waits for a few microseconds.
+  // The same for messages of up to p2p::short_bytes, of arrays that look like earlier ones. A receive waits for a few
+  // microseconds.
   nb::object send(nb::handle x, nb::handle to, nb::handle tag);
   nb::object receive(nb::handle from, nb::handle out, nb::handle tag);
 

@@ -178,12 +178,13 @@ std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
 }
 
 bool Mailbox::send_now(int destination, int64_t tag, const std::string& meta, const void* data, uint64_t bytes) {
-  if (destination >= size_ || destination == rank_ || bytes > p2p::piece_bytes) return false;
+  if (destination >= size_ || destination == rank_ || bytes > p2p::short_bytes) return false;
   const Lock lock(mutex_);
   Outgoing& out = outgoing_[destination];
   if (out.failure || !out.queue.empty() || !out.ring.fits(bytes, meta)) return false;
   out.ring.begin(tag, bytes, meta);
-  out.ring.write(static_cast<const std::byte*>(data), bytes);
+  const auto* from = static_cast<const std::byte*>(data);
+  for (uint64_t written = 0; written < bytes;) written += out.ring.write(from + written, bytes - written);
   out.ring.publish();
   waiter_.ring(destination);
   return true;

@@ -17,7 +17,8 @@ namespace hocket::p2p {
 
 inline constexpr uint64_t line = 64;
 inline constexpr uint64_t ring_bytes = 512 << 10;
-inline constexpr uint64_t piece_bytes = 64 << 10;  // published at once, so that both ends copy at the same time
+inline constexpr uint64_t piece_bytes = 64 << 10;        // published at once, so that both ends copy at the same time
+inline constexpr uint64_t short_bytes = ring_bytes / 2;  // of a message that is sent, and received, in one go
 inline constexpr uint64_t meta_limit = 512;
 inline constexpr uint64_t bytes_limit = uint64_t{1} << 48;
 
@@ -151,7 +152,7 @@ class Reader {
     if (!sound() || published_ - tail_ < line) return false;
     copy_out(&header, tail_, sizeof header);
     if (header.mark != Header::magic + number_ || header.tag != tag || header.meta_bytes > meta_limit) return false;
-    if (header.bytes > piece_bytes || header.area() + padded(header.bytes) > published_ - tail_) return false;
+    if (header.bytes > short_bytes || header.area() + padded(header.bytes) > published_ - tail_) return false;
     copy_out(meta, tail_ + sizeof header, header.meta_bytes);
     std::byte* to = place(std::string_view(meta, header.meta_bytes), header.bytes);
     if (to == nullptr) return false;

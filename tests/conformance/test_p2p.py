@@ -110,7 +110,7 @@ def test_to_oneself(world: Worlds, size: int) -> None:
     world(size).run(to_oneself)
 
 
-LOOKS = [((3,), "i4"), ((2, 2), "f8"), ((), "f4"), ((0,), "f4"), ((500,), "i8"), ((40_000,), "f4")]
+LOOKS = [((3,), "i4"), ((2, 2), "f8"), ((), "f4"), ((0,), "f4"), ((500,), "i8"), ((40_000,), "f4"), ((80_000,), "f4")]
 
 
 def any_order(group: Any, seed: int) -> tuple[int, int]:
