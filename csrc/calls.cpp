@@ -78,7 +78,7 @@ Calls::Entry& Calls::place(const Key& key) {
 }
 
 void Calls::run(const Bound& bound, Deadline deadline) {
-  Program& program = *nb::inst_ptr<Program>(bound.program);
+  Program& program = bound.call();
   memory_.describe(bound.fingerprint, program.text);
   const uint64_t number = memory_.enter(bound.fingerprint, bound.out);
   for (int32_t peer : program.untold) memory_.ring(peer);  // no message will wake it, and it waits to see us enter
@@ -97,14 +97,14 @@ nb::object Calls::fresh(const Look& look) {
   return nb::steal(made);
 }
 
-// The call that was remembered for what looks like these arguments, and the rank that it must be learnt from.
-bool Calls::recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank, Bound& bound,
-                   int& learns) {
+// What was remembered of a call that looks like these arguments, bound to them; null if nothing was.
+const Calls::Entry* Calls::recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle rank,
+                                  Bound& bound) {
   Key key;
   const int root = number(rank);
-  if (root < 0 || !enabled || !key_of(method, x, op, out, root, key)) return false;
+  if (root < 0 || !enabled || !key_of(method, x, op, out, root, key)) return nullptr;
   const Entry& entry = place(key);
-  if (!entry.program.is_valid() || entry.key != key) return false;
+  if (!entry.program.is_valid() || entry.key != key) return nullptr;
   bound.program = entry.program;
   bound.fingerprint = entry.fingerprint;
   bound.alive = nb::borrow(x);
@@ -115,20 +115,20 @@ bool Calls::recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::
   } else {
     bound.result = nb::none();
   }
-  learns = entry.learns;
-  return true;
+  return &entry;
 }
 
 nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within) {
   Bound bound;
-  int learns;
-  if (!recall(method, x, op, out, root, bound, learns)) return miss();
+  const Entry* entry = recall(method, x, op, out, root, bound);
+  if (entry == nullptr) return miss();
+  const int learns = entry->learns;
   {
     const nb::gil_scoped_release unlocked;
     const std::unique_lock<Turn> turn = jobs.queue.turn();
     if (turn && enabled) {
       const Deadline deadline = in(within);
-      memory_.describe(bound.fingerprint, nb::inst_ptr<Program>(bound.program)->text);
+      if (learns >= 0) memory_.describe(bound.fingerprint, bound.call().text);
       if (learns < 0 || memory_.next(learns, bound.fingerprint, deadline) == bound.fingerprint) {
         run(bound, deadline);
         return std::move(bound.result);
@@ -141,9 +141,9 @@ nb::object Calls::attempt(int method, nb::handle x, nb::handle op, nb::handle ou
 nb::object Calls::begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
                         nb::object fail) {
   Bound bound;
-  int learns;
-  if (!jobs.queue.served() || !recall(method, x, op, out, root, bound, learns) || learns >= 0) return miss();
-  return Queued::put(jobs, this, std::move(fail), std::move(bound), within, {}, false);
+  const Entry* entry = jobs.queue.served() ? recall(method, x, op, out, root, bound) : nullptr;
+  if (entry == nullptr || entry->learns >= 0) return miss();
+  return Queued::put(jobs, this, std::move(fail), std::move(bound), within, {}, entry->awaited);
 }
 
 void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
@@ -160,6 +160,7 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   entry.program = program;
   entry.fingerprint = fingerprint;
   entry.learns = learns;
+  entry.awaited = std::make_shared<bool>(false);
   entry.gives = gives.dtype != nullptr;
   entry.result = gives;
 }

@@ -10,7 +10,7 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,6 +49,8 @@ struct Method {
 
 // A call that needs only to be made.
 struct Bound {
+  Program& call() const { return *nb::inst_ptr<Program>(program); }
+
   nb::object program;
   uint64_t fingerprint = 0;
   const std::byte* inp = nullptr;
@@ -106,6 +108,7 @@ class Calls {
     int learns = -1;     // the rank that alone could tell what call this is: only if it makes the same is it this one
     bool gives = false;  // gives back something: `out`, or a new array of `shape`
     Look result;
+    std::shared_ptr<bool> awaited;  // as Jobs has it
     std::vector<nb::object> alive;  // what the pointers above point to
   };
 
@@ -120,7 +123,7 @@ class Calls {
   static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
   static nb::object fresh(const Look& look);
   Entry& place(const Key& key);
-  bool recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, Bound& bound, int& learns);
+  const Entry* recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, Bound& bound);
 
   SharedMemory& memory_;
   std::vector<Entry> entries_;

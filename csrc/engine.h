@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -83,8 +82,7 @@ struct Program {
   std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  std::string text;                                               // what an error calls it
-  std::shared_ptr<bool> awaited = std::make_shared<bool>(false);  // whether its last asynchronous call was, at once
+  std::string text;  // what an error calls it
   // What lasts from run to run only to save its allocation.
   std::vector<std::byte> scratch;  // tmp
   std::vector<Way> ways;           // one per send

@@ -58,7 +58,7 @@ PyType_Slot persistent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(trave
 }  // namespace
 
 nb::object Queued::put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
-                       bool blocks) {
+                       std::shared_ptr<bool> awaited) {
   jobs.let_go();
   nb::object self = nb::inst_alloc(queued_type);
   Queued* job =
@@ -69,8 +69,8 @@ nb::object Queued::put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, d
   nb::object work = nb::steal(type->tp_alloc(type, 0));
   if (!work.is_valid() || PyObject_SetAttr(work.ptr(), job_of, self.ptr()) != 0) throw nb::python_error();
   job->self_ = std::move(self);
-  if (!blocks) job->awaited_ = calls == nullptr ? jobs.awaited(job->text_) : job->program().awaited;
-  const Queue::When when = blocks ? Queue::by_caller : *job->awaited_ ? Queue::later : Queue::soon;
+  const Queue::When when = awaited == nullptr ? Queue::by_caller : *awaited ? Queue::later : Queue::soon;
+  job->awaited_ = std::move(awaited);
   jobs.queue.put(*job, when);
   if (when == Queue::soon) job->put_ = Clock::now();
   return work;
@@ -131,7 +131,7 @@ nb::object Queued::wait(std::optional<double> within) {
 
 std::string Queued::text() const {
   if (calls_ == nullptr) return text_;
-  const std::string& text = program().text;
+  const std::string& text = bound_.call().text;
   return text.substr(0, text.find('\n'));
 }
 

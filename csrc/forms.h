@@ -24,9 +24,9 @@ class Queued final : public Job {
         within_(within),
         text_(std::move(text)) {}
 
-  // As Jobs::put. `calls` are those that it is bound to, if it is.
+  // As Jobs::put. `calls` are those that it is bound to, if it is; `awaited` is as below.
   static nb::object put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
-                        bool blocks);
+                        std::shared_ptr<bool> awaited);
 
   // What came of it, or Calls::miss() where it is still in flight after so many seconds.
   nb::object wait(std::optional<double> within);
@@ -41,7 +41,6 @@ class Queued final : public Job {
 
  private:
   void make();
-  Program& program() const { return *nb::inst_ptr<Program>(bound_.program); }
 
   Jobs& jobs_;  // both are alive as long as `make`
   Calls* calls_;

@@ -9,15 +9,15 @@ namespace hocket {
 using namespace nb::literals;
 
 nb::object Jobs::put(nb::object make, std::string text, bool blocks) {
-  return Queued::put(*this, nullptr, std::move(make), {}, 0, std::move(text), blocks);
+  std::shared_ptr<bool> known = blocks ? nullptr : awaited(text);
+  return Queued::put(*this, nullptr, std::move(make), {}, 0, std::move(text), std::move(known));
 }
 
 std::shared_ptr<bool> Jobs::awaited(const std::string& text) {
   constexpr size_t most = 1024;
+  if (const auto known = awaited_.find(text); known != awaited_.end()) return known->second;
   if (awaited_.size() >= most) awaited_.clear();  // it is soon learnt again
-  std::shared_ptr<bool>& known = awaited_[text];
-  if (known == nullptr) known = std::make_shared<bool>(false);
-  return known;
+  return awaited_[text] = std::make_shared<bool>(false);
 }
 
 void Jobs::retire(Queued& job) {

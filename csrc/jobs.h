@@ -22,9 +22,6 @@ class Jobs {
   // error calls it; those of one text are expected to be waited for alike.
   nb::object put(nb::object make, std::string text, bool blocks);
 
-  // Whether the last job of this text was waited for at once. Its jobs may outlive the queue.
-  std::shared_ptr<bool> awaited(const std::string& text);
-
   // What the engine thread does, until `stop`, which first does all that is queued.
   void serve();
   void stop();
@@ -37,6 +34,9 @@ class Jobs {
   nb::object work;  // the class of what `put` gives back; it has a `_job`
 
  private:
+  // Whether the last job of this text was waited for at once. Its jobs may outlive the queue.
+  std::shared_ptr<bool> awaited(const std::string& text);
+
   std::atomic<Queued*> retired_{nullptr};  // the last of a list
   std::unordered_map<std::string, std::shared_ptr<bool>> awaited_;
 };

@@ -1,3 +1,4 @@
+// One room, long as it is: all of it moves the same operations under the same lock.
 #include "p2p.h"
 
 #include <algorithm>

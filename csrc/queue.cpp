@@ -97,19 +97,24 @@ bool Queue::serve() {
   asleep_ = true;
   engine_.wait(lock, [&] { return due() || put_.load(std::memory_order_relaxed) != seen_; });
   asleep_ = false;
+  bool refused = false;  // whether another thread had the turn a while ago
   while (!stopping_) {
-    if (due()) {
+    if (!due()) {
+      refused = false;
+    } else {
       lock.unlock();
       try {
-        const std::unique_lock<Turn> turn(turn_, std::try_to_lock);
+        std::unique_lock<Turn> turn(turn_, std::try_to_lock);
+        if (!turn && refused) turn.try_lock_until(Clock::now() + between_looks);
+        refused = !turn;
         if (turn) lead(UINT64_MAX);
       } catch (...) {  // a job keeps its error; and nobody is here to be interrupted
       }
       lock.lock();
     }
     if (!due() && put_.load(std::memory_order_relaxed) == seen_) return true;
-    // Who has the turn will most likely do what is due. To wait for the turn would make a wake-up of each release of
-    // it.
+    // Who has the turn will most likely do what is due, and be done before long: to wait for the turn at once would
+    // make a wake-up of each release of it.
     seen_ = put_.load(std::memory_order_relaxed);
     engine_.wait_for(lock, a_while, [&, before = due_] { return due() && (stopping_ || due_ != before); });
     due_ = std::max(due_, seen_);

@@ -57,7 +57,6 @@ class Queue {
   enum Outcome { in_flight, over, done_here };  // done_here: by the thread that waited
 
   void put(Job& job, When when);
-  bool ended(const Job& job) const { return ended_.load(std::memory_order_acquire) > job.number_; }
   bool busy() const { return put_.load(std::memory_order_relaxed) != ended_.load(std::memory_order_acquire); }
 
   // Waits for `job`. In flight it is where the deadline passes first; who gives none does what there is to do.

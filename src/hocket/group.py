@@ -1,4 +1,7 @@
-"""The group: a rank among its peers, and the collectives they make together."""
+"""The group: a rank among its peers, and the collectives they make together.
+
+Long because it is the front: a method for each call, with all that its user needs to know, and hardly any code.
+"""
 
 from __future__ import annotations
 

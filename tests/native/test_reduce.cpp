@@ -277,6 +277,9 @@ void test_pair(Dtype dtype, Op op) {
   const auto any_divisor = [] { return kDivisors[below(std::size(kDivisors))]; };
   for (size_t count = 0; count <= 200; ++count) run<T>(dtype, op, {count, 1 + below(9), any_divisor(), -1, -1});
   for (const size_t count : {1000, 4099}) run<T>(dtype, op, {count, 2 + below(8)});
+  const size_t blocks = 40'000 / sizeof(T) + 3;  // two that go to `also` as they are, and a rest
+  for (const int also : {-1, 0, 1}) run<T>(dtype, op, {blocks, 2, any_divisor(), also == 0 ? 1 : 0, also});
+  run<T>(dtype, op, {blocks, 3, any_divisor(), -1, -1});
   for (size_t k = 1; k <= 9; ++k) {
     run<T>(dtype, op, {131, k, any_divisor(), -1, -2});
     for (int j = 0; j < int(k); ++j) {
