@@ -22,21 +22,32 @@ namespace hocket {
 class Turn {
  public:
   bool mine() const { return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  bool try_lock() { return !mine() && mutex_.try_lock() && take(); }
-  bool try_lock_until(Deadline deadline) { return !mine() && mutex_.try_lock_until(deadline) && take(); }
+  bool try_lock() {
+    std::thread::id nobody;
+    return holder_.compare_exchange_strong(nobody, std::this_thread::get_id());
+  }
+  // Announces the waiter, then looks; unlock() releases, then looks for one: so one of the two sees the other.
+  bool try_lock_until(Deadline deadline) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++waiting_;
+    const bool locked = released_.wait_until(lock, deadline, [this] { return try_lock(); });
+    --waiting_;
+    return locked;
+  }
   void unlock() {
-    holder_.store({}, std::memory_order_relaxed);
-    mutex_.unlock();
+    holder_.store({});
+    if (waiting_.load() == 0) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+    }
+    released_.notify_one();
   }
 
  private:
-  bool take() {
-    holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    return true;
-  }
-
-  std::timed_mutex mutex_;
   std::atomic<std::thread::id> holder_{};
+  std::atomic<int> waiting_{0};
+  std::mutex mutex_;
+  std::condition_variable released_;
 };
 
 class Job {

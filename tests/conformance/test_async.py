@@ -6,9 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -281,28 +279,6 @@ def from_many_threads(group: Any) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_many_threads_may_wait(world: Worlds, size: int) -> None:
     world(size).run(from_many_threads)
-
-
-def beside_python(group: Any) -> bool:
-    """Whether a call that is remembered ends while this thread does not let go of Python's lock for a moment."""
-    x = np.ones(50_000)
-    for _ in range(2):
-        group.all_reduce(x, async_op=True).wait()
-    group.barrier()
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
-    try:
-        work, deadline = group.all_reduce(x, async_op=True), time.monotonic() + 20
-        while not work.done() and time.monotonic() < deadline:
-            pass
-        return work.done()
-    finally:
-        sys.setswitchinterval(before)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_calls_go_on_while_python_computes(world: Worlds, size: int) -> None:
-    assert world(size).run(beside_python) == [True] * size
 
 
 def inside(group: Any) -> str:
