@@ -33,7 +33,7 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,mypy)
 	@$(bin)/mypy
 	$(call say,clang-format)
-	@$(bin)/clang-format --dry-run -Werror $(wildcard csrc/*.h csrc/*.cpp tests/native/*.h tests/native/*.cpp)
+	@$(bin)/clang-format --dry-run -Werror $(shell find csrc tests/native -name '*.h' -o -name '*.cpp')
 	$(call say,codespell)
 	@$(bin)/codespell
 
@@ -82,7 +82,7 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 
 # Development tools, dependencies and the compiled core. Run again after a change of csrc it only compiles what changed:
 # the tools that build it stay in the same environment (--no-build-isolation), and its objects in build/.
-.venv/hocket: pyproject.toml CMakeLists.txt $(wildcard csrc/*) | .venv/pyvenv.cfg
+.venv/hocket: pyproject.toml CMakeLists.txt $(shell find csrc -type f) $(shell find src -type d -not -name __pycache__) | .venv/pyvenv.cfg
 	$(call say,installing hocket into .venv)
 	@$(pip) cmake ninja $$($(bin)/python -c "import ast, re; print(*ast.literal_eval(\
 		re.search(r'^requires = (.*)', open('pyproject.toml').read(), re.M)[1]))")

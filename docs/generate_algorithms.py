@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
-from hocket.algorithms import ALGORITHMS, names, plan
-from hocket.check import check
-from hocket.collectives import COLLECTIVES
-from hocket.count import count
+from hocket.plans.algorithms import ALGORITHMS, names, plan
+from hocket.plans.check import check
+from hocket.plans.collectives import COLLECTIVES
+from hocket.plans.count import count
 
 PAGE = Path(__file__).parent / "algorithms.md"
 SIZES = (2, 3, 4, 8, 16)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hocket.algorithms import ALGORITHMS, plan
-from hocket.check import check
-from hocket.choose import choose, segment_bytes, slots_bytes
-from hocket.collectives import find
-from hocket.topology import Host, cache_bytes
+from hocket.plans.algorithms import ALGORITHMS, plan
+from hocket.plans.check import check
+from hocket.plans.collectives import find
+from hocket.tuning.choose import choose, segment_bytes, slots_bytes
+from hocket.tuning.topology import Host, cache_bytes
 
 COLLECTIVES = sorted({collective for collective, _ in ALGORITHMS})
 

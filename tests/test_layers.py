@@ -1,24 +1,71 @@
-"""Who may import whom. The table is the architecture; a new module, or a new arrow, is a deliberate line in it.
+"""Who may import whom, room by room. The two tables are the architecture; a new arrow is a deliberate line in one.
 
-    cli, torch ─▶ group ─▶ caller ─▶ run ─▶ bind ─▶ plan ─▶ errors       check ─▶ collectives ─▶ plan
-                    │                                                    choose ─▶ simulate ─▶ topology
-                    └────▶ rendezvous ─▶ store, config                   algorithms ─▶ plan and combine, nothing else
-
-Imports are read from the source, inside functions and under TYPE_CHECKING too. A line for a module that is still to
-come does no harm.
+A *room* is a folder of the source, or a module that lies beside them. Python's imports are read from the text, inside
+functions and under TYPE_CHECKING too; C++'s from its includes. Within a room any file may use any other, but never in a
+circle.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from graphlib import TopologicalSorter
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "hocket"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
+
+# From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
+PYTHON = {
+    "__main__": "cli",
+    "cli": "bench launch config plans arrays errors",
+    "bench": "torch hocket tuning arrays _core",
+    "torch": "group calls rendezvous arrays errors",
+    "hocket": "group launch calls plans errors",
+    "group": "calls run rendezvous launch config arrays",
+    "calls": "run tuning plans arrays errors _core",
+    "run": "tuning plans arrays _core",
+    "launch": "rendezvous config deadline errors",
+    "rendezvous": "config deadline errors",
+    "tuning": "",
+    "plans": "errors",
+    "arrays": "",
+    "config": "errors",
+    "deadline": "",
+    "errors": "",
+}
+NATIVE = {
+    "python": "transport calls engine kernels wait",
+    "transport": "messages engine",
+    "calls": "wait",
+    "messages": "wait",
+    "engine": "kernels wait",
+    "kernels": "",
+    "wait": "",
+}
+
+# A page of plans/algorithms/ knows the words of a plan, the tools to combine plans, and the pages named here.
+PAGES = {
+    "two_shot": {"direct"},
+    "scatter_all_gather": {"binomial_tree", "ring"},
+}
+WORDS = {"plan", "partition", "algorithms.combine"}
+
+# Packages beyond the standard library and NumPy, and who alone may import them: a room, or one of its files.
+PACKAGES = {
+    "ml_dtypes": {"arrays", "bench.peers"},
+    "msgpack": {"rendezvous"},
+    "rich": {"bench.show", "cli"},
+    "typer": {"cli"},
+    "torch": {"torch", "bench.peers"},
+    "mpi4py": {"bench.peers"},
+    "matplotlib": {"bench.plot"},
+}
 
 
 def name_of(path: Path) -> str:
@@ -28,117 +75,19 @@ def name_of(path: Path) -> str:
 
 
 MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
-NATIVE = "_core"
+INCLUDES = sorted(path for path in NATIVE_SOURCE.rglob("*") if path.suffix in (".h", ".cpp"))
 
-# One page of algorithms/ may be put together from others: those are named here.
-ALGORITHMS = {name: "" for name in MODULES if name.startswith("algorithms.")} | {
-    "algorithms.two_shot": "algorithms.direct",
-    "algorithms.scatter_all_gather": "algorithms.binomial_tree algorithms.ring",
-}
-PLANS = "algorithms check collectives count draw partition plan errors"
 
-ALLOWED = {
-    # values and arithmetic
-    "errors": "",
-    "partition": "",
-    "plan": "errors",
-    "collectives": "partition plan errors",
-    **{name: f"plan partition algorithms.combine {others}" for name, others in ALGORITHMS.items()},
-    "algorithms.combine": "plan partition",
-    "algorithms": "plan collectives errors " + " ".join(ALGORITHMS),
-    "symbols": "collectives plan errors",
-    "check": "symbols collectives plan errors",
-    "count": "collectives plan errors",
-    "draw": "count collectives plan errors",
-    "bind": "collectives partition plan errors",
-    "topology": "errors",
-    "simulate": "topology bind plan errors",
-    "choose": "simulate topology algorithms plan errors",
-    # data
-    "ops": "errors",
-    "arrays": "ops errors",
-    "buffers": "arrays ops errors",
-    "shapes": "",
-    "arena": "ops errors",
-    # execution
-    "call": "collectives ops partition plan errors",
-    "work": f"errors {NATIVE}",
-    "jobs": f"work {NATIVE}",
-    "run": "",
-    "run.interpret": "bind collectives ops partition plan errors",
-    "run.native": f"call arena bind choose topology check collectives ops partition plan errors {NATIVE}",
-    "run.torch_p2p": "call bind ops plan errors",
-    "run.mpi": "call bind ops plan errors",
-    "caller": "run.native call jobs work ops plan errors",
-    "short": NATIVE,
-    "dispatch": "short caller run.native call buffers shapes algorithms choose ops plan errors",
-    "messages": f"caller run.native arrays work ops errors {NATIVE}",
-    # processes
-    "config": "errors",
-    "store": "errors",
-    "rendezvous": "store config errors",
-    "subgroups": "rendezvous store errors",
-    "aftermath": "errors",
-    "processes": "store errors",
-    "launch": "processes aftermath store config errors",
-    "command": "processes aftermath store config errors",
-    # fronts
-    "group": "short dispatch messages subgroups caller run.native call shapes arrays work rendezvous aftermath config"
-    " ops plan errors",
-    "hocket": f"group launch work run.interpret {PLANS}",
-    "torch": "torch.base torch.group",
-    "torch.group": "torch.base torch.monitor torch.reduce_ops torch.tensors torch.uncompiled torch.where torch.work"
-    " errors",
-    "torch.base": "torch.last_words torch.store torch.uncompiled torch.where torch.work group jobs rendezvous errors",
-    "torch.work": "torch.tensors torch.uncompiled messages work errors",
-    "torch.monitor": "group errors",
-    "torch.store": "store errors",
-    "torch.where": "errors",
-    "torch.tensors": "ops errors",
-    "torch.reduce_ops": "ops errors",
-    "torch.last_words": "",
-    "torch.uncompiled": "",
-    "cli": "cli.bench cli.info cli.run cli.show",
-    "cli.info": "config errors",
-    "cli.run": "command config errors",
-    "cli.show": f"run.interpret {PLANS}",
-    "__main__": "cli",
-    # the benchmark; its peers/ run as programs of their own, in the environments of other libraries too
-    "bench.figures": "",
-    "bench.peers": "",
-    "bench.peers.data": "",
-    "bench.peers.loop": "bench.peers.data",
-    "bench.peers.start": "",
-    "bench.peers.training": "bench.peers.loop",
-    "bench.peers.with_torch": "bench.peers.data bench.peers.loop bench.peers.training torch",
-    "bench.peers.with_mpi": "bench.peers.data bench.peers.loop",
-    "bench.peers.with_hocket": f"bench.peers.data bench.peers.loop hocket choose ops {NATIVE}",
-    "bench.session": "bench.peers",
-    "bench.sweep": "bench.figures bench.peers bench.peers.data bench.session",
-    "bench.show": "bench.figures bench.peers bench.peers.data bench.sweep",
-    "bench.plot": "bench.figures bench.show bench.sweep",
-    "bench": "bench.figures bench.peers bench.session bench.sweep bench.show",
-    "cli.bench": "bench bench.figures bench.peers bench.peers.data bench.session bench.sweep bench.show bench.plot"
-    " algorithms ops errors",
-}
-
-# Packages beyond the standard library and NumPy, and the only modules that may import them.
-PACKAGES = {
-    "ml_dtypes": {"ops", "arrays", "bench.peers.data"},
-    "msgpack": {"store", "rendezvous"},
-    "rich": {"bench.show", "cli.bench", "cli", "cli.info", "cli.run", "cli.show"},
-    "typer": {"cli.bench", "cli", "cli.info", "cli.run", "cli.show"},
-    "torch": {name for name in MODULES if name.partition(".")[0] == "torch"}
-    | {"run.torch_p2p", "bench.peers.with_torch", "bench.peers.training"},
-    "mpi4py": {"run.mpi", "bench.peers.with_mpi"},
-}
+def room(module: str) -> str:
+    """The room that a module lies in."""
+    return module.partition(".")[0]
 
 
 def imports(module: str, source: str) -> tuple[set[str], set[str]]:
     """The modules of hocket and the foreign top-level packages that a source text imports."""
     ours, foreign = set(), set()
-    package = ["hocket", *module.split(".")]
-    if module == "hocket" or MODULES.get(module, Path()).name != "__init__.py":
+    package = ["hocket", *(module.split(".") if module != "hocket" else [])]
+    if module != "hocket" and MODULES.get(module, Path()).name != "__init__.py":
         package.pop()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -160,19 +109,26 @@ def imports(module: str, source: str) -> tuple[set[str], set[str]]:
 def resolve(target: str) -> str:
     """The module of hocket that `hocket.a.b` names: `a.b` if there is one, else `a`, of which b is a part."""
     name = target.removeprefix("hocket").removeprefix(".")
-    while name and name not in MODULES and name != NATIVE:
+    while name and name not in MODULES and name != "_core":
         name = name.rpartition(".")[0]
     return name or "hocket"
 
 
 def violations(module: str, source: str) -> list[str]:
     """What a source text does that its place does not allow."""
-    if module not in ALLOWED:
-        return [f"{module}: not in the table of tests/test_layers.py"]
+    here = room(module)
+    if here not in PYTHON:
+        return [f"{here}: no room of tests/test_layers.py"]
     ours, foreign = imports(module, source)
-    allowed = {*ALLOWED[module].split(), "numpy", *sys.stdlib_module_names}
-    allowed |= {package for package, importers in PACKAGES.items() if module in importers}
-    found = [f"{module} imports {name}" for name in sorted((ours | foreign) - allowed)]
+    allowed = {here, *PYTHON[here].split()}
+    found = [f"{module} imports {name}" for name in sorted(ours) if room(name) not in allowed]
+    if module.startswith("plans.algorithms."):
+        page = module.removeprefix("plans.algorithms.")
+        known = WORDS | {f"algorithms.{other}" for other in PAGES.get(page, ())}
+        found += [f"{module} imports {name}" for name in sorted(ours) if name.removeprefix("plans.") not in known]
+    packages = {"numpy", *sys.stdlib_module_names}
+    packages |= {name for name, users in PACKAGES.items() if any(f"{module}.".startswith(f"{user}.") for user in users)}
+    found += [f"{module} imports {name}" for name in sorted(foreign - packages)]
     if module != "config" and reads_environment(source):
         found.append(f"{module} reads the environment, which is config's business")
     return found
@@ -188,36 +144,103 @@ def reads_environment(source: str) -> bool:
     return bool(touched - handed_on or imported & names)
 
 
+def includes(source: str) -> set[str]:
+    """The files of ours that a C++ text includes."""
+    return set(re.findall(r'^#include "([^"]+)"', source, re.MULTILINE))
+
+
+def native_violations(here: str, source: str) -> list[str]:
+    """What the includes of a file in the room `here` do that its place does not allow."""
+    allowed = {here, *NATIVE[here].split()}
+    found = [f"{here} includes {name}" for name in sorted(includes(source)) if name.partition("/")[0] not in allowed]
+    if here != "python" and re.search(r"#include <(Python\.h|nanobind/|numpy/)", source):
+        found.append(f"{here} knows of Python")
+    return found
+
+
+def circle(graph: dict[str, Iterable[str]]) -> list[str]:
+    """The nodes of a circle; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_what_lies_below_it(module: str) -> None:
     assert violations(module, MODULES[module].read_text()) == []
 
 
-def test_the_table_has_no_cycle() -> None:
-    graph = {name: set(below.split()) for name, below in ALLOWED.items()}
-    TopologicalSorter(graph).prepare()  # raises CycleError
+@pytest.mark.parametrize("path", INCLUDES, ids=lambda path: str(path.relative_to(NATIVE_SOURCE)))
+def test_a_file_of_the_core_includes_only_what_lies_below_it(path: Path) -> None:
+    assert native_violations(path.relative_to(NATIVE_SOURCE).parts[0], path.read_text()) == []
+
+
+@pytest.mark.parametrize("table", [PYTHON, NATIVE], ids=["python", "native"])
+def test_a_room_uses_only_rooms_further_down(table: dict[str, str]) -> None:
+    floors = [*table, "_core"]
+    for here, below in table.items():
+        assert all(floors.index(here) < floors.index(other) for other in below.split()), here
+
+
+def test_no_permission_is_unused() -> None:
+    used: dict[str, set[str]] = {here: set() for here in PYTHON}
+    for module, path in MODULES.items():
+        used[room(module)] |= {room(name) for name in imports(module, path.read_text())[0]}
+    native: dict[str, set[str]] = {here: set() for here in NATIVE}
+    for path in INCLUDES:
+        here = path.relative_to(NATIVE_SOURCE).parts[0]
+        native[here] |= {name.partition("/")[0] for name in includes(path.read_text())}
+    assert {here: set(below.split()) - native[here] for here, below in NATIVE.items()} == {
+        here: set() for here in NATIVE
+    }
+
+
+def test_files_make_no_circle() -> None:
+    modules = {name: imports(name, path.read_text())[0] for name, path in MODULES.items()}
+    assert circle(modules) == []
+    headers = {str(path.relative_to(NATIVE_SOURCE)): includes(path.read_text()) for path in INCLUDES}
+    assert circle(headers) == []
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("plan", "from .bind import bind"),
-        ("plan", "from . import check"),
-        ("plan", "def late():\n    import hocket.group"),
-        ("plan", "from hocket import Group"),
-        ("algorithms.ring", "from ..collectives import find"),
-        ("algorithms.ring", "from .direct import reduce_scatter"),
-        ("run.interpret", "from .._core import Engine"),
+        ("plans.plan", "from ..calls.dispatch import Dispatch"),
+        ("plans.plan", "from .. import group"),
+        ("plans.plan", "def late():\n    import hocket.group"),
+        ("plans.plan", "from hocket import Group"),
+        ("plans.algorithms.ring", "from ..collectives import find"),
+        ("plans.algorithms.ring", "from .direct import reduce_scatter"),
+        ("plans.interpret", "from .._core import Program"),
         ("group", "import torch"),
         ("group", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch import Tensor"),
         ("group", "import scipy"),
-        ("launch", "import os\nos.environ['RANK']"),
-        ("launch", "from os import getenv"),
+        ("launch.spawn", "import os\nos.environ['RANK']"),
+        ("launch.spawn", "from os import getenv"),
         ("nobody", ""),
     ],
 )
 def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
     assert violations(module, source)
+
+
+@pytest.mark.parametrize(
+    ("here", "source"),
+    [
+        ("engine", '#include "transport/shm/endpoint.h"'),
+        ("calls", '#include "python/cache.h"'),
+        ("transport", "#include <Python.h>"),
+        ("messages", "#include <nanobind/nanobind.h>"),
+    ],
+)
+def test_a_forbidden_include_is_seen(here: str, source: str) -> None:
+    assert native_violations(here, source)
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle({"a": ["b"], "b": ["c"], "c": ["a"]})
 
 
 def test_importing_hocket_is_light() -> None:

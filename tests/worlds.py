@@ -35,7 +35,7 @@ DEADLINE = 120.0  # of one run
 
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hypothesis", "hocket", "hocket.algorithms"])
+_context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hypothesis", "hocket", "hocket.plans.algorithms"])
 
 
 class Died(Exception):

@@ -9,9 +9,7 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from importlib.metadata import version as _version
 
-from .algorithms import plan
-from .check import Facts, check
-from .count import count
+from .calls.work import Work
 from .errors import (
     CollectiveTimeout,
     GroupBroken,
@@ -22,10 +20,12 @@ from .errors import (
     RendezvousError,
 )
 from .group import Group, init
-from .launch import spawn
-from .plan import Plan
-from .run.interpret import interpret
-from .work import Work
+from .launch.spawn import spawn
+from .plans.algorithms import plan
+from .plans.check import Facts, check
+from .plans.count import count
+from .plans.interpret import interpret
+from .plans.plan import Plan
 
 __version__ = _version("hocket")
 

@@ -16,19 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from . import aftermath
-from .arrays import adopt
-from .call import Call, tell
-from .caller import Caller
-from .config import HOCKET_RUN, Config
-from .dispatch import Algorithm, Dispatch, How
-from .messages import ANY, Messages
-from .ops import resolve
-from .rendezvous import Links
-from .rendezvous import join as meet
-from .run.native import Native, Persistent, create_outbox
-from .shapes import Parts, join, split
-from .short import (
+from .arrays.adopt import adopt
+from .arrays.ops import resolve
+from .arrays.shapes import Parts, join, split
+from .calls.dispatch import Algorithm, Dispatch, How
+from .calls.fastpath import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -43,8 +35,16 @@ from .short import (
     Memo,
     short_way,
 )
-from .subgroups import form
-from .subgroups import meet as meet_part
+from .calls.messages import ANY, Messages
+from .calls.session import Caller
+from .config import HOCKET_RUN, Config
+from .launch import aftermath
+from .rendezvous.links import Links
+from .rendezvous.links import join as meet
+from .rendezvous.subgroups import form
+from .rendezvous.subgroups import meet as meet_part
+from .run.native import Native, Persistent, create_outbox
+from .run.signature import Call, tell
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
@@ -63,7 +63,7 @@ class Group:
 
     All collectives take `timeout` (seconds; the group's by default) and `async_op` (give back a `Work` at once), and
     those that move data take `out` (an array for the result, which may be the input) and `algorithm` (a name from
-    `hocket.algorithms`, a function like those there, or a `Plan`, which is proved before it runs; by default the
+    `hocket.plans.algorithms`, a function like those there, or a `Plan`, which is proved before it runs; by default the
     fastest that folds in the order of ranks).
     """
 
@@ -109,8 +109,8 @@ class Group:
 
         `x` has the same shape and dtype on all ranks, and so has the result. `op` is "sum", "mean", "product", "min",
         "max", "band", "bor", "bxor", "land", "lor", "lxor", a binary NumPy ufunc, or a callable `f(a, b, out)`; see
-        `hocket.ops`. All ranks get the same bits, in every run and for every size of the message; `order="any"` gives
-        up the last of these for speed.
+        `hocket.arrays.ops`. All ranks get the same bits, in every run and for every size of the message;
+        `order="any"` gives up the last of these for speed.
         """
         memo = Memo(ALL_REDUCE, x, op, out, 0)
         return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, memo))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.ops import BFLOAT16, DTYPES, NAMES
+from hocket.arrays.ops import BFLOAT16, DTYPES, NAMES
 
 Array = np.ndarray
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")

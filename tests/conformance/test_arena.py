@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.algorithms import names
-from hocket.arena import Arena
+from hocket.plans.algorithms import names
+from hocket.run.arena import Arena
 from worlds import SIZES, Worlds
 
 COUNTS = (0, 1, 3, 9, 1000, 70001, 1 << 19)

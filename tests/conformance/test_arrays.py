@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.arrays import adopt, like, overlap, same, writable
-from hocket.ops import BFLOAT16, DTYPES
+from hocket.arrays.adopt import adopt, like, overlap, same, writable
+from hocket.arrays.ops import BFLOAT16, DTYPES
 
 
 class Foreign:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.algorithms import names, plan
-from hocket.check import check
+from hocket.plans.algorithms import names, plan
+from hocket.plans.check import check
 from worlds import Worlds
 
 SEED = 20240612

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from oracles import JOINING, PAIRS, REDUCING, ROOTED, SPLITTING, agree, data, expect, fold, rows_of
 
-from hocket.algorithms import ALGORITHMS
-from hocket.ops import BFLOAT16, DTYPES
+from hocket.arrays.ops import BFLOAT16, DTYPES
+from hocket.plans.algorithms import ALGORITHMS
 from worlds import SIZES, Worlds
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")

@@ -13,7 +13,7 @@ import pytest
 from oracles import PAIRS, makes_sense
 
 from hocket import _core
-from hocket.ops import BFLOAT16, DTYPES, OPS
+from hocket.arrays.ops import BFLOAT16, DTYPES, OPS
 
 Array = np.ndarray
 SEED = 20240607

@@ -9,9 +9,9 @@ import pytest
 from oracles import agree, data, fold, is_float, rows_of
 
 import hocket
-from hocket.algorithms import ALGORITHMS, plan
-from hocket.check import check
-from hocket.ops import BFLOAT16, DTYPES
+from hocket.arrays.ops import BFLOAT16, DTYPES
+from hocket.plans.algorithms import ALGORITHMS, plan
+from hocket.plans.check import check
 from worlds import SIZES, Worlds, raised
 
 F32 = np.dtype("float32")

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.ops import BFLOAT16, CUSTOM, DTYPES, NAMES, OPS, Op, resolve
+from hocket.arrays.ops import BFLOAT16, CUSTOM, DTYPES, NAMES, OPS, Op, resolve
 
 BITWISE = {"band", "bor", "bxor"}
 F32, I32, BOOL, C64 = (np.dtype(name) for name in ("float32", "int32", "bool", "complex64"))

@@ -9,7 +9,7 @@ import pytest
 from oracles import agree, data
 
 import hocket
-from hocket.ops import DTYPES
+from hocket.arrays.ops import DTYPES
 from worlds import Worlds
 
 F32 = np.dtype("float32")

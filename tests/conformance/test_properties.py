@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import JOINING, PAIRS, REDUCING, ROOTED, SPLITTING, agree, cuts, data, expect
 
-from hocket.algorithms import ALGORITHMS
-from hocket.ops import NAMES
+from hocket.arrays.ops import NAMES
+from hocket.plans.algorithms import ALGORITHMS
 from worlds import SIZES, Worlds
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")

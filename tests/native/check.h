@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "wait.h"
+#include "wait/wait.h"
 
 namespace hocket::testing {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <ostream>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "fake_port.h"
 #include "programs.h"
 

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "channel.h"
 #include "check.h"
+#include "engine/port.h"
 
 namespace hocket::testing {
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "p2p.h"
+#include "messages/mailbox.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "check.h"
-#include "shm.h"
+#include "transport/shm/endpoint.h"
 
 // In one process, a memory file that several ranks map is mapped once. What they share are then the same addresses, and
 // a sanitizer sees their races, which it does not where each has a mapping of its own. Hidden, these two are called by

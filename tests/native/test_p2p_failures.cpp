@@ -1,7 +1,7 @@
 // The mailbox when something goes wrong: mismatches, deadlines, and memory that was overwritten.
 #include <stdexcept>
 
-#include "p2p_ring.h"
+#include "messages/ring.h"
 #include "p2p_world.h"
 
 namespace {

@@ -2,8 +2,8 @@
 #include <memory>
 #include <thread>
 
+#include "calls/executor.h"
 #include "check.h"
-#include "queue.h"
 
 using namespace hocket;
 using namespace hocket::testing;

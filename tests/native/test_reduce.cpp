@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "reduce.h"
+#include "kernels/reduce.h"
 
 namespace {
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hocket.algorithms import ALGORITHMS
-from hocket.collectives import COLLECTIVES
-from hocket.partition import bounds
+from hocket.plans.algorithms import ALGORITHMS
+from hocket.plans.collectives import COLLECTIVES
+from hocket.plans.partition import bounds
 
 Vectors = list[Any]
 

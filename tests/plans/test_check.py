@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from hocket.algorithms import plan
-from hocket.check import check
 from hocket.errors import PlanError
-from hocket.plan import COPY, OUT, Front, Plan, Step, copy, inp, out, reduce, tmp
+from hocket.plans.algorithms import plan
+from hocket.plans.check import check
+from hocket.plans.plan import COPY, OUT, Front, Plan, Step, copy, inp, out, reduce, tmp
 
 
 def made(*steps: Step, collective: str = "all_reduce", size: int = 3, chunks: int = 1, root: int = 0) -> Plan:

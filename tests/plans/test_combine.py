@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import NAMES
 
-from hocket.algorithms import ALGORITHMS, combine, plan, recursive_doubling, ring
-from hocket.check import check
-from hocket.collectives import COLLECTIVES
-from hocket.count import count
-from hocket.plan import Plan, Steps, copy, inp, out, reduce, tmp
+from hocket.plans.algorithms import ALGORITHMS, combine, plan, recursive_doubling, ring
+from hocket.plans.check import check
+from hocket.plans.collectives import COLLECTIVES
+from hocket.plans.count import count
+from hocket.plans.plan import Plan, Steps, copy, inp, out, reduce, tmp
 
 
 @settings(max_examples=150, deadline=None)

@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 from oracle import NAMES
 
-from hocket.algorithms import plan
-from hocket.count import Counts, count
-from hocket.plan import Plan, copy, inp, out, tmp
+from hocket.plans.algorithms import plan
+from hocket.plans.count import Counts, count
+from hocket.plans.plan import Plan, copy, inp, out, tmp
 
 
 def log(n: int) -> int:

@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import hocket.draw
-from hocket.algorithms import ALGORITHMS, plan
+import hocket.plans.draw
 from hocket.cli.show import show
-from hocket.draw import draw, picture
-from hocket.plan import Plan
+from hocket.plans.algorithms import ALGORITHMS, plan
+from hocket.plans.draw import draw, picture
+from hocket.plans.plan import Plan
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 
@@ -25,7 +25,7 @@ def test_golden(path: Path) -> None:
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(hocket.draw, extraglobs={"plan": plan}).attempted == 1
+    assert doctest.testmod(hocket.plans.draw, extraglobs={"plan": plan}).attempted == 1
 
 
 def test_everything_can_be_drawn() -> None:

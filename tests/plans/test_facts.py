@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from oracle import NAMES, ROOTED
 
-from hocket.algorithms import plan
-from hocket.check import Facts, check
-from hocket.plan import Plan, copy, inp, out, reduce, tmp
+from hocket.plans.algorithms import plan
+from hocket.plans.check import Facts, check
+from hocket.plans.plan import Plan, copy, inp, out, reduce, tmp
 
 ALL = Facts(in_place=True, same_everywhere=True, size_invariant=True, rank_order=True)
 # In a ring each chunk starts at another rank, so that each has another bracket, and only one is in rank order.

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from oracle import NAMES, ROOTED, after, even, expected, floats, given, maps, numbers, same
 
-from hocket.algorithms import plan
-from hocket.check import check
-from hocket.collectives import COLLECTIVES
 from hocket.errors import PlanError
-from hocket.plan import Plan, copy, inp, out, tmp
-from hocket.run.interpret import interpret
+from hocket.plans.algorithms import plan
+from hocket.plans.check import check
+from hocket.plans.collectives import COLLECTIVES
+from hocket.plans.interpret import interpret
+from hocket.plans.plan import Plan, copy, inp, out, tmp
 
 SIZED = [name for name in NAMES if COLLECTIVES[name[0]].blocks]
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from oracle import NAMES, after, expected, given, maps, numbers, same
 
-from hocket.algorithms import plan
-from hocket.check import Facts, check
-from hocket.collectives import COLLECTIVES
 from hocket.errors import PlanError
-from hocket.plan import FIELDS, TMP, Front, Plan
-from hocket.run.interpret import interpret
+from hocket.plans.algorithms import plan
+from hocket.plans.check import Facts, check
+from hocket.plans.collectives import COLLECTIVES
+from hocket.plans.interpret import interpret
+from hocket.plans.plan import FIELDS, TMP, Front, Plan
 
 Rows = list[list[int]]  # the moves of a front, each a list of its eight columns
 Random = np.random.Generator

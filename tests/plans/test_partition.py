@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hocket.partition import bounds
+from hocket.plans.partition import bounds
 
 
 def test_as_array_split() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from oracle import NAMES
 
-from hocket.algorithms import plan
 from hocket.errors import PlanError
-from hocket.plan import Front, Plan, copy, inp, join, out, reduce, tmp
+from hocket.plans.algorithms import plan
+from hocket.plans.plan import Front, Plan, copy, inp, join, out, reduce, tmp
 
 
 @pytest.mark.parametrize("name", NAMES, ids="-".join)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from launching import LAUNCHER_VARIABLES, SECRET, Hocket, children, open_descriptors
 
-from hocket.store import UnixStoreServer
+from hocket.rendezvous.store import UnixStoreServer
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hocket.store import UnixStore
+from hocket.rendezvous.store import UnixStore
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 SECRET = b"the job's secret"

@@ -20,8 +20,8 @@ from launching import SECRET, client, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
-from hocket.rendezvous import Card, Links, UnixStore, UnixStoreServer, connect, exchange, join
-from hocket.store import listen
+from hocket.rendezvous.links import Card, Links, UnixStore, UnixStoreServer, connect, exchange, join
+from hocket.rendezvous.store import listen
 
 SIZES = (2, 3, 5, 8)
 
@@ -75,7 +75,7 @@ def test_exchange(address: str, server: UnixStoreServer, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
-    monkeypatch.setattr("hocket.rendezvous._generation", iter([0] * size))  # the ranks are threads here
+    monkeypatch.setattr("hocket.rendezvous.links._generation", iter([0] * size))  # the ranks are threads here
     found = outcomes({c.rank: lambda c=c: meet(c) for c in configs(address, size, launcher=launcher)})  # type: ignore[misc]
     if server is not None:
         server.close()
@@ -108,7 +108,7 @@ def test_a_world_of_one_meets_nobody() -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 def test_the_missing_ranks_are_named_by_all(address: str, launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.rendezvous._generation", iter([0] * 3))
+    monkeypatch.setattr("hocket.rendezvous.links._generation", iter([0] * 3))
     server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
     there = [c for c in configs(address, 5, timeout=0.6, launcher=launcher) if c.rank in (0, 2, 3)]
     found = outcomes({c.rank: lambda c=c: meet(c) for c in there})  # type: ignore[misc]

@@ -16,9 +16,9 @@ from launching import SOURCE, all_gone
 
 from hocket import launch
 from hocket.config import Config
+from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, HocketError, PeerLost
-from hocket.launch import RemoteTraceback, spawn
-from hocket.store import Deadline
+from hocket.launch.spawn import RemoteTraceback, spawn
 
 NOTES = sys.version_info >= (3, 11)
 
@@ -291,7 +291,7 @@ def test_stubborn_ranks_and_what_they_started_are_killed(tmp_path: Path, monkeyp
 
 PARENT = """
 import sys; sys.path[:0] = [{source!r}, {here!r}]
-from hocket.launch import spawn
+from hocket.launch.spawn import spawn
 from test_spawn import stubborn_for_ever
 if __name__ == "__main__":
     spawn(stubborn_for_ever, 2, ({folder!r},))

@@ -14,8 +14,9 @@ import msgpack
 import pytest
 from launching import SECRET, client
 
+from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.store import MAX_FRAME, Absent, Deadline, Taken, UnixStore, UnixStoreServer, call, listen
+from hocket.rendezvous.store import MAX_FRAME, Absent, Taken, UnixStore, UnixStoreServer, call, listen
 
 
 def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServer) -> None:

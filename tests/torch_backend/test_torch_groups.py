@@ -203,7 +203,7 @@ def test_another_host_is_one_clear_error(ranks: Ranks, tmp_path: Path) -> None:
 
 
 def stores() -> None:
-    from hocket.store import Absent, Taken
+    from hocket.rendezvous.store import Absent, Taken
     from hocket.torch.store import TorchStore
 
     for store in (dist.HashStore(), dist.TCPStore("127.0.0.1", 0, is_master=True)):

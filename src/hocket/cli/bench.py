@@ -118,9 +118,9 @@ def _understand(
     options: dict[str, str],
 ) -> Wanted:
     """The options, or typer.BadParameter, which names the one that makes no sense."""
-    from ..algorithms import plan
+    from ..arrays.ops import NAMES, resolve
     from ..bench.peers.data import COLLECTIVES, REDUCES, TRAINING, kind
-    from ..ops import NAMES, resolve
+    from ..plans.algorithms import plan
 
     known = (*COLLECTIVES, *TRAINING) if versus[0] == "torch" else COLLECTIVES
     chosen = list(known) if "all" in collectives else collectives

@@ -53,7 +53,7 @@ def run(
 
         hocket run -n 2 --timeout 60 ./my_program -v
     """
-    from ..command import command_line, run_command
+    from ..launch.command import command_line, run_command
 
     try:
         argv = command_line(command, module=module)

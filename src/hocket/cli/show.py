@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from ..algorithms import ALGORITHMS, names, plan
-from ..check import check
-from ..collectives import COLLECTIVES
-from ..count import Counts, count
-from ..draw import picture, steps
-from ..plan import Plan
+from ..plans.algorithms import ALGORITHMS, names, plan
+from ..plans.check import check
+from ..plans.collectives import COLLECTIVES
+from ..plans.count import Counts, count
+from ..plans.draw import picture, steps
+from ..plans.plan import Plan
 
 
 def show(

@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from ..arena import Arena
-from ..bind import NotInPlace, lower
-from ..call import Call
-from ..check import Facts, check
-from ..choose import segment_bytes, slots_bytes
-from ..ops import DTYPES, Op
-from ..plan import Plan
-from ..topology import this_host
+from ..arrays.ops import DTYPES, Op
+from ..plans.check import Facts, check
+from ..plans.lower import NotInPlace, lower
+from ..plans.plan import Plan
+from ..tuning.choose import segment_bytes, slots_bytes
+from ..tuning.topology import this_host
+from .arena import Arena
+from .signature import Call
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from ..calls.executor import Jobs
 from ..errors import MismatchError
 from ..group import assemble
-from ..jobs import Jobs
-from ..rendezvous import connect
+from ..rendezvous.links import connect
 from . import last_words, where
 from .store import TorchStore
 from .uncompiled import uncompiled

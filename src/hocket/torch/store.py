@@ -10,11 +10,11 @@ from typing import Any
 import torch.distributed as dist
 
 from ..errors import RendezvousError
-from ..store import Absent, Taken
+from ..rendezvous.store import Absent, Taken
 
 
 class TorchStore:
-    """A `hocket.rendezvous.Store` in any `torch.distributed.Store`.
+    """A `hocket.rendezvous.store.Store` in any `torch.distributed.Store`.
 
     The store may outlive a group, and the next group of the same name may find the notes of the one before: torchrun's
     agent keeps its store while a process destroys its groups and makes new ones. So whoever comes is counted, and every

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ..ops import BFLOAT16
+from ..arrays.ops import BFLOAT16
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Tensor: TypeAlias = torch.Tensor

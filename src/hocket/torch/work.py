@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 
+from ..calls.messages import Message
+from ..calls.work import Work
 from ..errors import HocketError
-from ..messages import Message
-from ..work import Work
 from .tensors import Row
 from .uncompiled import uncompiled
 

@@ -30,7 +30,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .data import BARE, GETS_BLOCK, GIVES_BLOCK, Array, Task, block, expected, kind, partner, vector, wrong
+from .data import (
+    BARE,
+    GETS_BLOCK,
+    GIVES_BLOCK,
+    Array,
+    Task,
+    block,
+    expected,
+    kind,
+    partner,
+    vector,
+    wrong,
+)
 
 Run = Callable[[], Any]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import hocket
 from hocket import _core
-from hocket.choose import choose
-from hocket.ops import DTYPES, NAMES, OPS
+from hocket.arrays.ops import DTYPES, NAMES, OPS
+from hocket.tuning.choose import choose
 
 from .data import REDUCES, Array, Task, block, kind
 from .loop import Run, ping_pong

@@ -1,0 +1,269 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace hocket {
+
+namespace {
+
+// Walks the (record, segment) pairs of one list in the order (step + segment, step, index).
+template <class Record>
+class Cursor {
+ public:
+  Cursor(const std::vector<Record>& records, uint64_t segment, bool signals)
+      : records_(records), segment_(segment), signals_(signals) {
+    settle();
+  }
+
+  bool done() const { return first_ == records_.size(); }
+  const Record& record() const { return records_[at_]; }
+  int32_t index() const { return static_cast<int32_t>(at_); }
+  uint64_t segment() const { return diagonal_ - record().step; }
+  uint64_t offset() const { return segment() * segment_; }
+  uint64_t bytes() const { return std::min(segment_, record().bytes - offset()); }
+
+  // Whether this cursor has left (index, segment) behind.
+  bool passed(int32_t index, uint64_t segment) const {
+    const uint64_t diagonal = records_[index].step + segment;
+    return done() || diagonal < diagonal_ || (diagonal == diagonal_ && static_cast<size_t>(index) < at_);
+  }
+
+  void advance() {
+    ++at_;
+    settle();
+  }
+
+ private:
+  uint64_t segments(const Record& r) const {
+    return r.bytes == 0 ? (signals_ ? 1 : 0) : (r.bytes + segment_ - 1) / segment_;
+  }
+
+  // From (diagonal, at) on, stands on the next pair that exists.
+  void settle() {
+    for (;;) {
+      for (; at_ < records_.size() && records_[at_].step <= diagonal_; ++at_) {
+        if (diagonal_ - records_[at_].step < segments(records_[at_])) return;
+      }
+      ++diagonal_;
+      while (first_ < records_.size() && records_[first_].step + segments(records_[first_]) <= diagonal_) ++first_;
+      if (done()) return;
+      diagonal_ = std::max<uint64_t>(diagonal_, records_[first_].step);
+      at_ = first_;
+    }
+  }
+
+  const std::vector<Record>& records_;
+  const uint64_t segment_;
+  const bool signals_;
+  uint64_t diagonal_ = 0;
+  size_t at_ = 0;
+  size_t first_ = 0;  // all before it are finished
+};
+
+class Run {
+ public:
+  Run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline)
+      : program_(program),
+        port_(port),
+        call_(call),
+        bases_{const_cast<std::byte*>(inp), out, program.scratch.data()},
+        sends_(program.sends, program.segment, program.signals),
+        receives_(program.receives, program.segment, program.signals),
+        wait_(port, deadline) {
+    for (Way& way : program.ways) {
+      way.kind = Way::unknown;
+      way.posted.clear();
+    }
+  }
+
+  void finish() {
+    while (!sends_.done() || !receives_.done()) {
+      bool moved = false;
+      while (!sends_.done() && send()) {  // first, as far as it goes: others wait for it
+        moved = true;
+        if (!receives_.done() && is_copy_of_own(receives_.record())) break;  // fills the time in which they read
+      }
+      if (!receives_.done() && receive()) moved = true;
+      if (moved) {
+        wait_.progressed();
+      } else {
+        wait_.idle(blocker_);
+      }
+    }
+    for (size_t i = 0; i < program_.sends.size(); ++i) {  // what was viewed may change once we return
+      if (program_.ways[i].kind != Way::viewed) continue;
+      const uint64_t last = program_.ways[i].posted.size() / program_.sends[i].peers.size() - 1;
+      while (!read(i, last)) wait_.idle(blocker_);
+      wait_.progressed();
+    }
+  }
+
+ private:
+  std::byte* at(const Place& place) const { return bases_[place.buffer] + place.offset; }
+
+  Label label(uint32_t mark, uint64_t segment) const { return {call_, static_cast<uint32_t>(mark + segment)}; }
+
+  bool send() {
+    const Send& s = sends_.record();
+    const uint64_t segment = sends_.segment();
+    if (s.after != nothing && !receives_.passed(s.after, segment)) return false;
+    const uint64_t bytes = sends_.bytes();
+    Way& view = way(sends_.index());
+    if (view.kind == Way::put) {
+      if (!put(s, bytes, nullptr)) return false;
+      sends_.advance();
+      return true;
+    }
+    if (view.kind == Way::viewed) {
+      if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
+        blocker_ = s.peers.front();
+        return false;
+      }
+      for (int32_t peer : s.peers) view.posted.push_back(port_.posted(peer));
+      sends_.advance();
+      return true;
+    }
+    std::byte* slot = port_.reserve(s.peers, bytes);
+    if (slot == nullptr) {
+      blocker_ = s.peers.front();
+      return false;
+    }
+    if (bytes != 0) std::memcpy(slot, at(s.from) + sends_.offset(), bytes);
+    port_.post(s.peers, bytes, label(s.mark, segment));
+    sends_.advance();
+    return true;
+  }
+
+  // Whether what a send has posted can be overwritten: always if it was staged, and once it is read if it was a view.
+  bool read(size_t index, uint64_t segment) {
+    const Way& view = program_.ways[index];
+    if (view.kind != Way::viewed) return true;
+    const auto& peers = program_.sends[index].peers;
+    for (size_t k = 0; k < peers.size(); ++k) {
+      if (port_.consumed(peers[k], view.posted[segment * peers.size() + k])) continue;
+      blocker_ = peers[k];
+      return false;
+    }
+    return true;
+  }
+
+  bool receive() {
+    const Receive& r = receives_.record();
+    const uint64_t segment = receives_.segment(), offset = receives_.offset(), bytes = receives_.bytes();
+    for (int32_t send : r.before) {
+      if (!sends_.passed(send, segment) || !read(send, segment)) return false;
+    }
+    const size_t k = r.sources.size();
+    sources_.resize(k);
+    for (size_t i = 0; i < k; ++i) {
+      const Source& source = r.sources[i];
+      if (source.peer == local) {
+        sources_[i] = at(source.place) + offset;
+        continue;
+      }
+      Message message;
+      if (!port_.peek(source.peer, message)) {
+        blocker_ = source.peer;
+        return false;
+      }
+      const Label expected = label(source.mark, segment);
+      if (message.label != expected || message.bytes != bytes) {
+        port_.mismatch(source.peer, message, expected, bytes);
+      }
+      sources_[i] = message.data;
+    }
+    const Send* next = fusible(segment) ? &sends_.record() : nullptr;
+    const bool direct = next != nullptr && way(sends_.index()).kind == Way::put;
+    std::byte* also = next == nullptr ? nullptr : port_.reserve(next->peers, direct ? 0 : bytes);
+    if (direct && also != nullptr) also = port_.target(next->peers[0]) + next->from.offset + offset;
+    apply(r, at(r.to) + offset, also, bytes);
+    for (const Source& source : r.sources) {
+      if (source.peer != local) port_.release(source.peer);
+    }
+    if (also != nullptr) {
+      if (direct) {
+        put(*next, bytes, also);
+      } else {
+        port_.post(next->peers, bytes, label(next->mark, segment));
+      }
+      sends_.advance();
+    }
+    receives_.advance();
+    return true;
+  }
+
+  Way& way(size_t index) {
+    Way& way = program_.ways[index];
+    if (way.kind != Way::unknown) return way;
+    const Send& s = program_.sends[index];
+    const auto known = [&](int32_t peer) { return port_.target(peer) != nullptr; };
+    if (s.put && std::all_of(s.peers.begin(), s.peers.end(), known)) {
+      way.kind = Way::put;
+    } else {
+      way.kind = !s.staged && port_.reachable(at(s.from), s.bytes) ? Way::viewed : Way::staged;
+    }
+    return way;
+  }
+
+  // Writes the current segment of `s` into the output of each peer, but for the one at `done`, where it is already.
+  bool put(const Send& s, uint64_t bytes, const std::byte* done) {
+    if (port_.reserve(s.peers, 0) == nullptr) {
+      blocker_ = s.peers.front();
+      return false;
+    }
+    const uint64_t offset = sends_.offset();
+    for (int32_t peer : s.peers) {
+      std::byte* to = port_.target(peer) + s.from.offset + offset;
+      if (to != done) std::memcpy(to, at(s.from) + offset, bytes);
+      port_.post_put(peer, to, bytes, label(s.mark, sends_.segment()));
+    }
+    return true;
+  }
+
+  static bool is_copy_of_own(const Receive& r) { return r.sources.size() == 1 && r.sources[0].peer == local; }
+
+  // Receive-reduce-send in one pass: when the very next send is of what is just being made, where it goes is a second
+  // destination. Found here and not authored.
+  bool fusible(uint64_t segment) {
+    if (sends_.done() || sends_.record().after != receives_.index() || sends_.segment() != segment) return false;
+    const Send& s = sends_.record();
+    const Receive& r = receives_.record();
+    return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset &&
+           way(sends_.index()).kind != Way::viewed;
+  }
+
+  void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
+    const size_t k = sources_.size();
+    if (k == 1) {
+      if (bytes != 0 && to != sources_[0]) std::memcpy(to, sources_[0], bytes);
+    } else if (program_.custom) {
+      program_.custom(to, sources_.data(), k, bytes / program_.itemsize);
+    } else {
+      program_.fold(to, also, sources_.data(), k, bytes / program_.itemsize, r.finished ? program_.divisor : 1);
+      return;
+    }
+    if (also != nullptr && bytes != 0) std::memcpy(also, to, bytes);
+  }
+
+  Program& program_;
+  Port& port_;
+  const uint64_t call_;
+  const std::array<std::byte*, 3> bases_;
+  Cursor<Send> sends_;
+  Cursor<Receive> receives_;
+  Wait wait_;
+  int blocker_ = -1;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace
+
+void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline) {
+  program.scratch.resize(program.tmp_bytes);
+  program.ways.resize(program.sends.size());
+  Run(program, port, call, inp, out, deadline).finish();
+}
+
+}  // namespace hocket

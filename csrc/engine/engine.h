@@ -1,0 +1,94 @@
+// The engine walks one rank's share of a plan, bound to bytes. It knows nothing of collectives.
+//
+// A program is two lists, sends and receives, each in the order (step, index). A record's bytes are cut into segments
+// of equal size, and both lists are executed in the order
+//
+//     (step + segment, step, index)
+//
+// each by its own cursor. Every rank uses this one global order, so the least unfinished pair can always proceed,
+// whatever the depth of the buffers: nothing deadlocks, and both ends of a channel list its messages alike, so nothing
+// is matched. The cursors meet in two places only: a send waits for the receive that made its bytes (`after`), and a
+// receive waits for the sends that still have to read what it overwrites (`before`).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/port.h"
+#include "kernels/reduce.h"
+
+namespace hocket {
+
+enum Buffer : uint8_t { inp, out, tmp };
+constexpr int32_t local = -1;    // a source that is this rank's own memory
+constexpr int32_t nothing = -1;  // no record to wait for
+
+struct Place {
+  Buffer buffer;
+  uint64_t offset;  // bytes
+};
+
+// One message, staged once for all of `peers`. Its mark is a hash of the step and of the slot that it carries: both
+// ends compute it from the plan and the reader compares, so that a slip of the projection cannot pass.
+struct Send {
+  uint32_t step;
+  uint32_t mark;
+  Place from;
+  uint64_t bytes;
+  std::vector<int32_t> peers;
+  int32_t after;     // the receive that last wrote `from`, or nothing
+  bool staged;       // overwritten in its own step, so that a view could not be awaited
+  bool put = false;  // goes to the same place in the peers' output, which nobody but this rank reads or writes before
+};
+
+struct Source {
+  int32_t peer;   // or local
+  uint32_t mark;  // of the message, when it comes from a peer
+  Place place;    // when local
+};
+
+// to = sources[0] op sources[1] op ...; one source is a copy. A finished reduction is divided where the op is a mean.
+struct Receive {
+  uint32_t step;
+  Place to;
+  uint64_t bytes;
+  std::vector<Source> sources;
+  bool finished;
+  std::vector<int32_t> before;  // the sends that read what this overwrites
+};
+
+// How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
+// it lies; `posted` is, for each segment and peer, up to which message that peer must have read before it may change.
+// Put: written to where it is to be.
+struct Way {
+  enum Kind { unknown, staged, viewed, put } kind = unknown;
+  std::vector<uint64_t> posted;
+};
+
+// A reduction in the caller's hands: to = sources[0] op ... op sources[k-1], `count` elements.
+using CustomFold = std::function<void(void* to, const void* const* sources, size_t k, size_t count)>;
+
+struct Program {
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  uint64_t segment;              // bytes
+  uint64_t tmp_bytes;            // memory that the plan owns on this rank
+  uint64_t itemsize;             // bytes of one element
+  uint64_t divisor;              // what a finished reduction is divided by; 1: nothing
+  bool signals;                  // whether messages of no bytes are sent all the same, as a barrier's are
+  std::vector<int32_t> unheard;  // peers that send this rank nothing
+  std::vector<int32_t> untold;   // peers that this rank sends nothing
+  Fold fold;                     // null where nothing is reduced or `custom` is set
+  CustomFold custom;
+  std::string text;  // what an error calls it
+  // What lasts from run to run only to save its allocation.
+  std::vector<std::byte> scratch;  // tmp
+  std::vector<Way> ways;           // one per send
+};
+
+// Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the buffers hold anything.
+void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline);
+
+}  // namespace hocket

@@ -1,0 +1,58 @@
+// A channel is an ordered stream of messages from one rank to another. A Port is one rank's end of all its channels:
+// all that the engine knows of the world. Shared memory implements it (shm.h); a test fakes it, with delays and deaths.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "wait/wait.h"
+
+namespace hocket {
+
+using Peers = std::span<const int32_t>;
+
+// What a message must be for the reader to take it: the call it belongs to, and the place within that call.
+struct Label {
+  uint64_t call;
+  uint32_t place;
+  bool operator==(const Label&) const = default;
+};
+
+// The oldest message of a channel, valid until it is released.
+struct Message {
+  Label label;
+  uint64_t bytes;
+  const std::byte* data;
+};
+
+class Port : public Waiter {
+ public:
+  // Room for one message of `bytes` to each of `peers`, to be filled and then posted; null: not now.
+  virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
+  // Sends what was reserved last. Staged once, seen by all of `peers`.
+  virtual void post(Peers peers, uint64_t bytes, Label label) = 0;
+  // Whether receivers can read this memory where it lies: then it is posted as a view, and not a byte is staged.
+  virtual bool reachable(const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
+  // Sends a view of memory that is reachable. It must not change until all of `peers` have read it. False: not now.
+  virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
+    return false;
+  }
+  // Where the output of `peer` in this call can be written from here; null where it cannot, or is not known yet.
+  virtual std::byte* target(int /*peer*/) { return nullptr; }
+  // Tells `peer` that `bytes` lie in its output, at its own address of `written`.
+  virtual void post_put(int /*peer*/, const std::byte* /*written*/, uint64_t /*bytes*/, Label /*label*/) {}
+  // How many messages have been posted to `peer`, and whether it has read the first `count` of them.
+  virtual uint64_t posted(int /*peer*/) const { return 0; }
+  virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }
+  // Whether a message from `peer` is there, and which.
+  virtual bool peek(int peer, Message& message) = 0;
+  // The oldest message from `peer` has been read; its memory may be used again.
+  virtual void release(int peer) = 0;
+  // Throws Failure when `peer` sent something else than this rank waits for.
+  [[noreturn]] virtual void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) = 0;
+  // The most bytes that one message may have.
+  virtual uint64_t capacity() const = 0;
+};
+
+}  // namespace hocket

@@ -1,0 +1,49 @@
+// Chooses among the instruction sets; the only place that knows which there are.
+#include "kernels/reduce.h"
+
+namespace hocket {
+
+namespace base {
+Fold find_fold(Dtype, Op);
+}
+#ifdef __x86_64__
+namespace avx2 {
+Fold find_fold(Dtype, Op);
+}
+namespace avx512 {
+Fold find_fold(Dtype, Op);
+}
+#endif
+
+std::vector<Isa> isas() {
+  std::vector<Isa> found{Isa::base};
+#ifdef __x86_64__
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (avx2) found.push_back(Isa::avx2);
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    found.push_back(Isa::avx512);
+  }
+#endif
+  return found;
+}
+
+Fold find_fold(Dtype dtype, Op op, [[maybe_unused]] Isa isa) {
+#ifdef __x86_64__
+  if (isa == Isa::avx512) return avx512::find_fold(dtype, op);
+  if (isa == Isa::avx2) return avx2::find_fold(dtype, op);
+#endif
+  return base::find_fold(dtype, op);
+}
+
+Fold find_fold(Dtype dtype, Op op) {
+  static const Isa best = isas().back();
+  return find_fold(dtype, op, best);
+}
+
+size_t size_of(Dtype dtype) {
+  static constexpr uint8_t kSizes[kDtypes] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+  return kSizes[static_cast<size_t>(dtype)];
+}
+
+}  // namespace hocket

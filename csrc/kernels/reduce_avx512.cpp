@@ -1,0 +1,9 @@
+#ifdef __x86_64__
+#include "kernels/reduce_kernels.h"
+
+namespace hocket::avx512 {
+
+Fold find_fold(Dtype dtype, Op op) { return find(dtype, op); }
+
+}  // namespace hocket::avx512
+#endif

@@ -1,0 +1,217 @@
+// A method of Group that tries the short way first. In all other respects it is the function that it was made from,
+// which is the long way:
+//
+//     @short_way(ALL_REDUCE)
+//     def all_reduce(self, x, op="sum", *, out=None, algorithm=None, ...): ...
+//
+// It is written against Python's C API, so that it reads the caller's arguments where they lie and packs nothing.
+#include <Python.h>
+#include <structmember.h>
+
+#include <array>
+#include <cstddef>
+
+#include "python/cache.h"
+
+namespace hocket {
+
+namespace {
+
+// Names that a call on the short way may use. Those from `silent` on may only be None or False, and so say nothing.
+struct Word {
+  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, silent, algorithm = silent, sizes, end };
+};
+PyObject* names[Word::end];  // interned, as the names in compiled calls are
+PyObject *sum, *zero, *calls_of, *fail_of;
+
+struct Grammar {
+  std::array<Word::Name, 2> positions;
+  unsigned required, allowed;  // bits
+};
+
+constexpr unsigned bits(auto... words) { return (0u | ... | (1u << words)); }
+
+constexpr Grammar grammar_of(int method) {
+  using W = Word;
+  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out);
+  switch (method) {
+    case Method::all_reduce:
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op)};
+    case Method::reduce:
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::root)};
+    case Method::reduce_scatter:
+      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::sizes)};
+    case Method::broadcast:
+      return {{W::x, W::end}, 0, often | bits(W::x, W::root)};
+    case Method::scatter:
+      return {{W::x, W::end}, 0, often | bits(W::x, W::root, W::sizes)};
+    case Method::gather:
+      return {{W::x, W::end}, bits(W::x), often | bits(W::x, W::root, W::sizes)};
+    case Method::all_gather:
+    case Method::all_to_all:
+      return {{W::x, W::end}, bits(W::x), often | bits(W::x, W::sizes)};
+    case Method::send:
+      return {{W::x, W::dst}, bits(W::x, W::dst), always | bits(W::x, W::dst, W::tag)};
+    case Method::recv:
+      return {{W::src, W::end}, bits(W::src), always | bits(W::src, W::out, W::tag)};
+    default:  // barrier
+      return {{W::end, W::end}, 0, always};
+  }
+}
+
+struct Door {
+  PyObject_HEAD vectorcallfunc enter;
+  PyObject* function;
+  PyObject* dict;  // what functools.update_wrapper puts there
+  int method;
+  Grammar grammar;
+};
+
+// The arguments behind `self`, by word; false if there is one that the short way does not know.
+bool understand(const Grammar& grammar, PyObject* const* args, Py_ssize_t count, PyObject* keywords, PyObject** found) {
+  if (count > 2) return false;
+  unsigned seen = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const Word::Name word = grammar.positions[i];
+    if (word == Word::end) return false;
+    found[word] = args[i];
+    seen |= bits(word);
+  }
+  const Py_ssize_t named = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    int word = 0;
+    while (word < Word::end && PyTuple_GET_ITEM(keywords, i) != names[word]) ++word;
+    if (word == Word::end || (grammar.allowed & ~seen & bits(word)) == 0) return false;
+    PyObject* const value = found[word] = args[count + i];
+    if (word >= Word::silent && value != Py_None && value != Py_False) return false;
+    seen |= bits(word);
+  }
+  return (grammar.required & ~seen) == 0;
+}
+
+nb::object attribute(PyObject* object, PyObject* name) {
+  nb::object value = nb::steal(PyObject_GetAttr(object, name));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
+}
+
+// What a call may take; nothing above zero where only the long way can tell.
+double seconds(PyObject* timeout, const Calls& calls) {
+  if (timeout == Py_None) return calls.seconds;
+  return PyFloat_CheckExact(timeout) ? PyFloat_AS_DOUBLE(timeout) : 0;
+}
+
+nb::object attempt(const Door& door, PyObject* group, Calls& calls, double within, PyObject* const* found) {
+  using W = Word;
+  const bool later = found[W::async_op] == Py_True;
+  if (!later && found[W::async_op] != Py_False && found[W::async_op] != Py_None) return Calls::miss();
+  if (door.method == Method::send || door.method == Method::recv) {
+    if (later || found[W::timeout] != Py_None) return Calls::miss();
+    return door.method == Method::send ? calls.send(found[W::x], found[W::dst], found[W::tag])
+                                       : calls.receive(found[W::src], found[W::out], found[W::tag]);
+  }
+  return later ? calls.begin(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within,
+                             attribute(group, fail_of))
+               : calls.attempt(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within);
+}
+
+PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
+  const Door& door = *reinterpret_cast<Door*>(self);
+  const Py_ssize_t count = PyVectorcall_NARGS(flags);
+  const bool reduces = (door.grammar.allowed & bits(Word::op)) != 0;
+  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None,
+                                Py_False};  // else null
+  if (count > 0 && understand(door.grammar, args + 1, count - 1, keywords, found)) {
+    try {
+      const nb::object held = attribute(args[0], calls_of);
+      Calls& calls = *nb::inst_ptr<Calls>(held);
+      const double within = seconds(found[Word::timeout], calls);
+      try {
+        nb::object result = within > 0 ? attempt(door, args[0], calls, within, found) : Calls::miss();
+        if (result.ptr() != Py_NotImplemented) return result.release().ptr();
+      } catch (...) {
+        attribute(args[0], fail_of)(caught(), within);
+      }
+    } catch (nb::python_error& error) {
+      error.restore();
+      return nullptr;
+    }
+  }
+  return PyObject_Vectorcall(door.function, args, flags, keywords);
+}
+
+PyObject* bind_to(PyObject* self, PyObject* group, PyObject*) {
+  if (group == nullptr || group == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, group);
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Door& door = *reinterpret_cast<Door*>(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(door.function);
+  Py_VISIT(door.dict);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Door& door = *reinterpret_cast<Door*>(self);
+  Py_CLEAR(door.function);
+  Py_CLEAR(door.dict);
+  return 0;
+}
+
+void deallocate(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Door, enter), READONLY, nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(Door, dict), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+PyGetSetDef attributes[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                       {Py_tp_descr_get, reinterpret_cast<void*>(bind_to)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                       {Py_tp_members, members},
+                       {Py_tp_getset, attributes},
+                       {0, nullptr}};
+PyType_Spec spec{"hocket._core.Door", sizeof(Door), 0,
+                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                 slots};
+
+}  // namespace
+
+void bind_door(nb::module_& m) {
+  const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",       "out",  "root",
+                                          "tag", "timeout", "async_op", "algorithm", "sizes"};
+  for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
+  sum = PyUnicode_InternFromString("sum");
+  zero = PyLong_FromLong(0);
+  calls_of = PyUnicode_InternFromString("_calls");
+  fail_of = PyUnicode_InternFromString("_fail");
+  const nb::object type = nb::steal(PyType_FromSpec(&spec));
+  if (!type.is_valid()) throw nb::python_error();
+  m.attr("Door") = type;
+  m.def(
+      "door",
+      [type](int method, nb::object function) {
+        auto* made = reinterpret_cast<PyTypeObject*>(type.ptr());
+        PyObject* self = made->tp_alloc(made, 0);
+        if (self == nullptr) throw nb::python_error();
+        Door& door = *reinterpret_cast<Door*>(self);
+        door.enter = enter;
+        door.function = function.release().ptr();
+        door.method = method;
+        door.grammar = grammar_of(method);
+        return nb::steal(self);
+      },
+      nb::arg("method"), nb::arg("function"));
+}
+
+}  // namespace hocket

@@ -1,0 +1,195 @@
+// The door between Python and the core: convert, release the GIL, call. Addresses cross as integers; the Python side
+// keeps the arrays alive.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "engine/engine.h"
+#include "kernels/reduce.h"
+#include "python/cache.h"
+#include "python/convert.h"
+#include "python/custom.h"
+#include "transport/shm/endpoint.h"
+
+namespace hocket {
+
+using namespace nb::literals;
+
+namespace {
+
+using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool>;
+using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
+using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>>;
+
+Place place(int buffer, uint64_t offset) { return {static_cast<Buffer>(buffer), offset}; }
+
+CustomFold custom_fold(nb::object custom) {
+  if (custom.is_none()) return {};
+  return [custom, &operation = nb::cast<Custom&>(custom)](void* to, const void* const* sources, size_t k,
+                                                          size_t count) { operation.fold(to, sources, k, count); };
+}
+
+void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
+                  std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
+                  uint64_t itemsize, uint64_t divisor, bool signals, int dtype, int op, nb::object custom,
+                  std::string text) {
+  new (self) Program{.sends = {},
+                     .receives = {},
+                     .segment = segment,
+                     .tmp_bytes = tmp_bytes,
+                     .itemsize = itemsize,
+                     .divisor = divisor,
+                     .signals = signals,
+                     .unheard = std::move(unheard),
+                     .untold = std::move(untold),
+                     .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
+                     .custom = custom_fold(std::move(custom)),
+                     .text = std::move(text),
+                     .scratch = {},
+                     .ways = {}};
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put});
+  }
+  for (const auto& [step, buffer, offset, bytes, rows, finished, before] : receives) {
+    std::vector<Source> sources;
+    for (const auto& [peer, mark, from, at] : rows) sources.push_back({peer, mark, place(from, at)});
+    self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
+  }
+}
+
+void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::vector<uintptr_t>& sources, size_t count,
+          uint64_t divisor) {
+  std::vector<const void*> pointers;
+  for (uintptr_t source : sources) pointers.push_back(pointer<const void>(source));
+  find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op), static_cast<Isa>(isa))(
+      pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
+}
+
+// Python holds tickets by value.
+struct Ticket {
+  Mailbox::Ticket operation;
+};
+
+PyObject* failure_type;
+
+void translate(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Failure& failure) {
+    set_error(failure);
+  }
+}
+
+}  // namespace
+
+void set_error(const Failure& failure) {
+  const nb::tuple args = nb::make_tuple(static_cast<int>(failure.kind), failure.peer, failure.text, failure.relayed);
+  PyErr_SetObject(failure_type, args.ptr());
+}
+
+nb::object caught() {
+  try {
+    throw;
+  } catch (const nb::python_error& error) {
+    return nb::borrow(error.value());
+  } catch (const Failure& failure) {
+    set_error(failure);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nb::borrow(nb::python_error().value());
+}
+
+void look_for_signals() {
+  nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+namespace {
+
+NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // a group that an uncaught error keeps alive until the very end is no leak
+  m.doc() = "hocket's native core: the engine, shared memory and the kernels. Private: use hocket.Group.";
+
+  failure_type = PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr);
+  m.attr("Failure") = nb::steal(failure_type);
+  nb::register_exception_translator(translate);
+
+  nb::class_<Program>(m, "Program")
+      .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
+           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
+
+  nb::class_<SharedMemory>(m, "SharedMemory")
+      .def(
+          "__init__",
+          [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets, uint64_t slots,
+             uint64_t arena) { new (self) SharedMemory(rank, fds, sockets, slots, arena, look_for_signals); },
+          "rank"_a, "fds"_a, "sockets"_a, "slots"_a, "arena"_a)
+      .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
+      .def_prop_ro("arena", [](const SharedMemory& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
+      .def(
+          "learn",
+          [](SharedMemory& self, int peer, const std::string& expected, double seconds) {
+            return self.learn(peer, expected, in(seconds));
+          },
+          "peer"_a, "expected"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("number", &SharedMemory::number)
+      .def("title", [](const SharedMemory& self) { return self.title(); })
+      .def(
+          "poison",
+          [](SharedMemory& self, int kind, int peer, const std::string& text) {
+            self.poison({static_cast<Failure::Kind>(kind), peer, text});
+          },
+          "kind"_a, "peer"_a, "text"_a)
+      .def("leave", &SharedMemory::leave)
+      .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
+
+  bind_jobs(m);
+  bind_calls(m);
+  bind_forms(m);
+  bind_custom(m);
+  bind_door(m);
+
+  nb::class_<Ticket>(m, "Ticket");
+  nb::class_<Mailbox>(m, "Mailbox")
+      .def(
+          "send",
+          [](Mailbox& self, int to, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
+            return Ticket{self.send(to, tag, std::move(meta), pointer<const void>(data), bytes)};
+          },
+          "to"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
+      .def(
+          "receive",
+          [](Mailbox& self, int source, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
+            return Ticket{self.receive(source, tag, std::move(meta), pointer<void>(data), bytes)};
+          },
+          "source"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
+      .def(
+          "receive_any", [](Mailbox& self, int source, int64_t tag) { return Ticket{self.receive(source, tag)}; },
+          "source"_a, "tag"_a)
+      .def(
+          "arrival",
+          [](Mailbox& self, Ticket t, double seconds) { return self.arrival(t.operation, in(seconds)).meta; },
+          "ticket"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("accept", [](Mailbox& self, Ticket t, uintptr_t data) { self.accept(t.operation, pointer<void>(data)); })
+      .def("done", [](Mailbox& self, Ticket t) { return self.done(t.operation); })
+      .def("arrived", [](Mailbox& self, Ticket t) { return self.arrived(t.operation); })
+      .def(
+          "wait", [](Mailbox& self, Ticket t, double seconds) { self.wait(t.operation, in(seconds)); }, "ticket"_a,
+          "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("source", [](Mailbox& self, Ticket t) { return self.envelope(t.operation).source; });
+
+  m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
+  m.def("supported",
+        [](int dtype, int op) { return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr; });
+  m.def("isas", [] {
+    std::vector<int> all;
+    for (Isa isa : isas()) all.push_back(static_cast<int>(isa));
+    return all;
+  });
+}
+
+}  // namespace
+}  // namespace hocket

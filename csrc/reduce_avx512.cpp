@@ -1,9 +1,0 @@
-#ifdef __x86_64__
-#include "reduce_kernels.h"
-
-namespace hocket::avx512 {
-
-Fold find_fold(Dtype dtype, Op op) { return find(dtype, op); }
-
-}  // namespace hocket::avx512
-#endif

@@ -1,0 +1,52 @@
+#include "wait/wait.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace hocket {
+
+namespace {
+
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+constexpr unsigned pauses_per_turn = 8;
+constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
+constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
+
+}  // namespace
+
+void Wait::idle(int peer) {
+  const unsigned turn = turn_++;
+  if (turn % 16 == 0) spins_ = !waiter_.shares_core(peer) && turn < turns_of_spinning;
+  if (spins_) {
+    for (unsigned i = 0; i < pauses_per_turn; ++i) pause();
+    return;
+  }
+  if (announced_) {
+    waiter_.check(peer, deadline_);
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline_ - Clock::now());
+    waiter_.sleep(seen_, std::clamp(left, std::chrono::microseconds(1), slice_));
+    slice_ = std::min(slice_ * 2, last_slice);
+    waiter_.withdraw();
+    announced_ = false;
+    return;
+  }
+  const auto now = Clock::now();
+  if (since_ == Clock::time_point{}) since_ = now;
+  if (now - since_ < time_to_yield) {
+    if (turn % 32 == 31) waiter_.check(peer, deadline_);
+    sched_yield();
+    return;
+  }
+  seen_ = waiter_.announce();
+  announced_ = true;
+}
+
+}  // namespace hocket

@@ -1,0 +1,1 @@
+"""Users' arrays, element types and operators."""

@@ -1,0 +1,1 @@
+"""Processes: how they are started, watched and ended."""

@@ -1,0 +1,42 @@
+"""Which error came first? A rank that dies makes others fail with PeerLost: those are consequences, and no news.
+
+A launcher sees only processes that end, and the rank that failed first is often the last one to end, since the others
+notice while it still prints its traceback. So a rank under `hocket run` that ends in a consequence says so by its exit
+code, and the launcher waits a moment for the cause before it believes that there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from ..errors import PeerLost
+
+CONSEQUENCE = 76  # EX_PROTOCOL of sysexits.h: a code that programs do not give by themselves
+PATIENCE = 2.0  # seconds that a consequence waits for its cause
+
+
+def is_consequence(error: BaseException | None) -> bool:
+    """Whether another rank's failure is at the root: `error`, or what it was raised from or during, is a PeerLost."""
+    chain: list[BaseException | None] = [error]
+    for link in chain:
+        if isinstance(link, PeerLost):
+            return True
+        if link is not None:
+            chain += [before for before in (link.__cause__, link.__context__) if before not in chain]
+    return False
+
+
+def install() -> None:
+    """Let this process end with the exit code CONSEQUENCE where its uncaught error is one. It is printed as ever."""
+    before = sys.excepthook
+    if getattr(before, "tells_consequences", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if is_consequence(error):
+            sys.exit(CONSEQUENCE)
+
+    hook.tells_consequences = True  # type: ignore[attr-defined]
+    sys.excepthook = hook

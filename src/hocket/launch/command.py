@@ -1,0 +1,299 @@
+"""`hocket run`: a program in several processes at once. One loop over their outputs, their ends, signals and clocks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from ..config import child_environ
+from ..deadline import Deadline
+from ..rendezvous.store import UnixStoreServer
+from . import processes
+from .aftermath import CONSEQUENCE, PATIENCE
+from .processes import Child, Guard, describe
+
+TAIL = 1 << 16  # bytes of a rank's errors that are kept
+LINES = 50  # of them are shown again
+TIMED_OUT = 124  # the exit code of timeout(1)
+_PROMPT = 0.05  # seconds that a begun line may wait for its end
+_DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+
+
+def run_command(
+    command: Sequence[str],
+    size: int,
+    *,
+    tag_output: bool = False,
+    timeout: float | None = None,
+    grace: float = processes.GRACE,
+) -> int:
+    """Run `command` as `size` ranks and return the job's exit code.
+
+    That is 0, or the code of the rank that failed first (128 + signal for one that was killed), 124 after `timeout`
+    seconds, or 128 + signal where this process is told to end. When a rank fails, the others get SIGTERM, and SIGKILL
+    `grace` seconds later; no process of the job outlives this call, or this process. To be called in the main thread.
+    """
+    address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
+    with ExitStack() as stack:
+        signals = stack.enter_context(_signals())
+        guard = stack.enter_context(closing(Guard()))
+        stack.enter_context(closing(UnixStoreServer(address, secret).start()))
+        port = stack.enter_context(processes.reserved_port())
+        job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
+        for rank in range(size):
+            job.start(rank, command, child_environ(rank, size, address, secret, port))
+        return job.run()
+
+
+def command_line(argv: Sequence[str], *, module: bool = False) -> list[str]:
+    """The command line for `argv`: scripts and modules run under this Python. ValueError for no program."""
+    program = argv[0]
+    if module:
+        return [sys.executable, "-m", *argv]
+    if program.endswith(".py"):
+        if not Path(program).is_file():
+            raise ValueError(f"{program}: there is no such file")
+        return [sys.executable, *argv]
+    if shutil.which(program) is None:
+        hint = "it is not executable" if Path(program).exists() else "there is no such program"
+        raise ValueError(f"{program}: {hint} (Python scripts end in .py; use -m for a module)")
+    return list(argv)
+
+
+class _Job:
+    """The loop: outputs are passed on, ends are noted, and the first failure, signal or deadline ends all ranks."""
+
+    def __init__(self, signals: int, guard: Guard, tag: bool, timeout: float | None, grace: float) -> None:
+        self._guard = guard
+        self._tag = tag
+        # To a terminal the ranks write themselves, and see what it can do. Else we pass on whole lines.
+        self._piped = tag or not os.isatty(1)
+        self._grace = grace
+        self._children: list[Child] = []
+        self._running: set[Child] = set()
+        self._outputs: set[_Output] = set()
+        self._errors: dict[Child, _Output] = {}
+        self._last: _Output | None = None  # who spoke last
+        self._culprit: Child | None = None
+        self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
+        self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
+        self._clocks: dict[Callable[[], None], Deadline] = {}
+        if timeout is not None:
+            self._clocks[self._timed_out] = Deadline(timeout)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signals, selectors.EVENT_READ, partial(self._signalled, signals))
+
+    def start(self, rank: int, command: Sequence[str], environ: dict[str, str]) -> None:
+        """Start one rank. The first one gets our stdin; where that is a terminal it leaves our session, or reading from
+        it would stop it."""
+        process = subprocess.Popen(
+            command,
+            env={**environ, "PYTHONUNBUFFERED": "1"} if self._piped else environ,
+            stdin=None if rank == 0 else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._piped else None,
+            stderr=subprocess.PIPE,
+            preexec_fn=os.setsid if rank == 0 and os.isatty(0) else os.setpgrp,
+            bufsize=0,
+        )
+        self._guard.watch(process.pid)
+        child = Child(rank, process.pid, process.wait)
+        self._children.append(child)
+        self._running.add(child)
+        self._selector.register(child.fd, selectors.EVENT_READ, partial(self._ended, child))
+        assert process.stderr is not None
+        self._errors[child] = self._relay(process.stderr, 2, rank)
+        if process.stdout is not None:
+            self._relay(process.stdout, 1, rank)
+
+    def run(self) -> int:
+        """Until all ranks have ended."""
+        while self._running:
+            self._turn()
+            for ring, clock in list(self._clocks.items()):
+                if not clock.left():
+                    del self._clocks[ring]
+                    ring()
+        for child in self._children:
+            child.signal(signal.SIGKILL)  # what the ranks left behind
+        self._no_cause()
+        drain = Deadline(_DRAIN)
+        self._clocks = {self._kill: drain}  # only for the select of each turn: there is nothing left to kill
+        while self._outputs and drain.left():
+            self._turn()
+        code, why = self._verdict or (0, "")
+        if why:
+            self._say(why)
+        return code
+
+    def close(self) -> None:
+        """End what runs, reap all, close all."""
+        processes.end(self._running, self._grace)
+        for child in self._children:
+            child.close()
+        for output in self._outputs:
+            output.source.close()
+        self._selector.close()
+
+    def _turn(self) -> None:
+        limits = [clock.left() for clock in self._clocks.values()]
+        limits += [_PROMPT for output in self._outputs if output.waits]
+        events = self._selector.select(min(limits, default=None))
+        for key, _ in events:
+            key.data()
+        for output in self._outputs:
+            if not events and output.waits:
+                self._pass_on(output, output.flush)
+
+    def _relay(self, source: IO[bytes], sink: int, rank: int) -> _Output:
+        colour = _COLOURS[rank % len(_COLOURS)]
+        tag = f"\x1b[{colour}m[{rank}]\x1b[0m " if os.isatty(sink) else f"[{rank}] "
+        output = _Output(source, sink, tag.encode() if self._tag else b"")
+        self._outputs.add(output)
+        self._selector.register(source, selectors.EVENT_READ, partial(self._pump, output))
+        return output
+
+    def _pump(self, output: _Output) -> None:
+        if self._pass_on(output, output.pump):
+            self._last = output
+        else:
+            self._selector.unregister(output.source)
+            self._outputs.discard(output)
+            output.source.close()
+
+    def _pass_on(self, output: _Output, how: Callable[[], bool]) -> bool:
+        try:
+            return how()
+        except BrokenPipeError:  # nobody reads us any longer
+            if self._verdict is None:
+                self._stop(128 + signal.SIGPIPE, "")
+            return False
+
+    def _ended(self, child: Child) -> None:
+        self._selector.unregister(child.fd)
+        self._running.discard(child)
+        code = child.exit_code()
+        if not code or self._verdict is not None:
+            return
+        if code != CONSEQUENCE:
+            self._blame(child, code)
+        elif self._consequence is None:
+            self._consequence = (child, code)
+            self._clocks[self._no_cause] = Deadline(PATIENCE)
+
+    def _no_cause(self) -> None:
+        if self._verdict is None and self._consequence is not None:
+            self._blame(*self._consequence)
+
+    def _blame(self, child: Child, code: int) -> None:
+        self._culprit = child
+        how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
+        others = "; the others were ended" if self._running else ""
+        self._stop(code if code > 0 else 128 - code, f"{child} failed first: {how}{others}")
+
+    def _timed_out(self) -> None:
+        if self._verdict is None:
+            who = ", ".join(str(child) for child in self._children if child in self._running)
+            self._stop(TIMED_OUT, f"the job's time is over; these were still running: {who}")
+
+    def _signalled(self, signals: int) -> None:
+        for number in os.read(signals, 64):
+            name = signal.Signals(number).name
+            if self._verdict is None:
+                self._stop(128 + number, f"{name}: the job was ended", number)
+            else:
+                self._kill()
+
+    def _stop(self, code: int, why: str, number: int = signal.SIGTERM) -> None:
+        self._verdict = (code, why)
+        self._clocks = {self._kill: Deadline(self._grace)}
+        for child in self._running:
+            child.signal(number)
+            child.signal(signal.SIGCONT)  # a stopped process hears nothing
+
+    def _kill(self) -> None:
+        for child in self._running:
+            child.signal(signal.SIGKILL)
+
+    def _say(self, why: str) -> None:
+        """The headline, and under it the culprit's last words, unless they are what was printed last anyway."""
+        red, plain = ("\x1b[1;31m", "\x1b[0m") if os.isatty(2) else ("", "")
+        text = f"{red}hocket run: {why}{plain}\n".encode()
+        errors = self._errors[self._culprit] if self._culprit else None
+        if errors is not None and errors is not self._last:
+            text += b"".join(errors.tail.splitlines(keepends=True)[-LINES:])
+        with suppress(OSError):
+            _write(2, text)
+
+
+class _Output:
+    """One stream of one rank on its way to ours, by whole lines, so that ranks do not write into each other's."""
+
+    def __init__(self, source: IO[bytes], sink: int, tag: bytes) -> None:
+        self.source = source
+        self.sink = sink
+        self.tag = tag
+        self.tail = b""  # the last of it, to be shown again
+        self._line = b""  # begun, and not yet passed on
+
+    @property
+    def waits(self) -> bool:
+        """Whether a begun line, a prompt perhaps, should not wait long for its end."""
+        return bool(self._line) and not self.tag
+
+    def pump(self) -> bool:
+        """Pass on what there is. False at the end of file."""
+        data = os.read(self.source.fileno(), 1 << 16)
+        self.tail = (self.tail + data)[-TAIL:]
+        whole, newline, rest = data.rpartition(b"\n")
+        if newline:
+            whole, self._line = self._line + whole + newline, rest
+            lines = whole.splitlines(keepends=True) if self.tag else [whole]
+            _write(self.sink, b"".join(self.tag + line for line in lines))
+        else:
+            self._line += rest
+        if not data or len(self._line) > TAIL:
+            self.flush()
+        return bool(data)
+
+    def flush(self) -> bool:
+        """Pass on the begun line too."""
+        if self._line:
+            _write(self.sink, self.tag + self._line + (b"\n" if self.tag else b""))
+            self._line = b""
+        return True
+
+
+def _write(sink: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        select.select([], [sink], [])  # somebody may have made our terminal non-blocking
+        view = view[os.write(sink, view) :]
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A pipe in which the numbers of the signals appear that tell this process to end."""
+    here, there = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    told = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: None) for number in told}
+    wakeup = signal.set_wakeup_fd(there, warn_on_full_buffer=False)
+    try:
+        yield here
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(here)
+        os.close(there)

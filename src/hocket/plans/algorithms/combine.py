@@ -1,0 +1,98 @@
+"""Small plans into larger ones: one after the other, under other names, and from powers of two to every n."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+import numpy as np
+import numpy.typing as npt
+
+from ..plan import (
+    INP,
+    OUT,
+    TMP,
+    Column,
+    Front,
+    Index,
+    Slots,
+    Steps,
+    copy,
+    extent,
+    inp,
+    join,
+    out,
+    reduce,
+    tmp,
+)
+
+
+def fronts(steps: Steps) -> Iterator[Front]:
+    """The steps, each joined into one front."""
+    for step in steps:
+        yield step if isinstance(step, Front) else join(*step)
+
+
+def then(*parts: Steps) -> Steps:
+    """The steps of each part, one part after the other, in the same buffers."""
+    for part in parts:
+        yield from part
+
+
+def onto(steps: Steps, ranks: npt.ArrayLike, chunks: npt.ArrayLike | None = None) -> Steps:
+    """The same plan under other names: rank r becomes `ranks[r]`, and chunk c becomes `chunks[c]` where that is given.
+
+    `ranks` has no rank twice; `chunks` is a permutation of all chunks of the plan. A span whose chunks no longer lie
+    side by side falls into as many spans as it must, in the order of its chunks.
+    """
+    to = np.asarray(ranks, np.int64)
+    for f in fronts(steps):
+        moved = Front(f.verb, f.dst_buf, to[f.dst_rank], f.dst_chunk, f.src_buf, to[f.src_rank], f.src_chunk, f.count)
+        yield moved if chunks is None else _rename_chunks(moved, np.asarray(chunks, np.int64))
+
+
+def folded(algorithm: Callable[[int], Steps]) -> Callable[[int], Steps]:
+    """An all-reduce for every n out of one that is written for powers of two.
+
+        0 1 2 3 4 5     n = 6: two ranks too many for 4. The first two pairs of neighbours fold: odd into even,
+        0◀1 2◀3 4 5     then 0 2 4 5 run the algorithm for four, then the even ranks hand the result to the odd ones.
+        0▶1 2▶3         Neighbours fold, so operands stay in rank order.
+
+    Two rounds more, where n is no power of two. `algorithm` takes its input from `inp`, not from the seed of `out`.
+    """
+
+    @wraps(algorithm)
+    def every(n: int) -> Steps:
+        two = 1 << (n.bit_length() - 1)  # the largest power of two in n
+        even = 2 * np.arange(n - two)
+        inside = np.concatenate((even, np.arange(2 * (n - two), n)))
+        chunks = max(1, extent(fronts(algorithm(two)), (INP, OUT)))
+        above = -(-extent(fronts(algorithm(two)), (TMP,)) // chunks) * chunks  # tmp of our own
+        if len(even):
+            pair = tmp(even, above, chunks)
+            yield copy(pair, inp(even, 0, chunks)), reduce(pair, inp(even + 1, 0, chunks))
+        for f in fronts(algorithm(two)):
+            pairs = (f.src_buf == INP) & (f.src_rank < n - two)  # these begin with the sum of their pair
+            buf, chunk = np.where(pairs, TMP, f.src_buf), f.src_chunk + above * pairs
+            yield Front(f.verb, f.dst_buf, inside[f.dst_rank], f.dst_chunk, buf, inside[f.src_rank], chunk, f.count)
+        if len(even):
+            yield copy(out(even + 1, 0, chunks), out(even, 0, chunks))
+
+    return every
+
+
+def place(buf: Column, rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
+    """Slots whose buffer differs from row to row."""
+    return Slots(buf, rank, chunk, count)
+
+
+def _rename_chunks(f: Front, chunks: npt.NDArray[np.int64]) -> Front:
+    """Every span of `f`, chunk by chunk under its new name, then put together again where both ends still touch."""
+    (row, g), period = f.singles(), len(chunks)
+    dst, src = (c - c % period + chunks[c % period] for c in (g.dst_chunk, g.src_chunk))
+    starts = np.ones(len(row), bool)
+    starts[1:] = (np.diff(row) > 0) | (np.diff(dst) != 1) | (np.diff(src) != 1)
+    first = np.flatnonzero(starts)
+    count = np.diff(np.append(first, len(row)))
+    g = g.take(first)
+    return Front(g.verb, g.dst_buf, g.dst_rank, dst[first], g.src_buf, g.src_rank, src[first], count)

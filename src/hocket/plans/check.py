@@ -1,0 +1,189 @@
+"""Run a plan on symbols: `check(plan)` returns what is true of it, or raises PlanError. Read this page second.
+
+Proved for every plan that passes: ranks and spans are in range and every slot named exists · both ends of a move are
+equally large, however the vector is cut · `inp` is never written · every slot read was written · no move reads what its
+front writes, and of several moves into one slot only the first is a copy · at the end every slot of `out` holds what
+the collective promises, each contribution **exactly once**. (At size 1 there is one rank in range: nothing crosses.)
+
+All but the last are exact. The last compares, for each slot, how many contributions it holds and the sum of their
+pseudo-random 64-bit names (`symbols.py`). A wrong plan gets both right with probability at most size / 2^64 over the
+choice of those names, which no plan knows. Two different brackets look equal with probability about 2^-64.
+
+Then the plan is run again with `inp` and `out` in one memory: `facts.in_place`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import PlanError
+from .collectives import EVERY, Layout, find, layout
+from .plan import (
+    BUFFERS,
+    COPY,
+    INP,
+    OUT,
+    REDUCE,
+    TMP,
+    Column,
+    Front,
+    Plan,
+)
+from .symbols import Items, Mask, Memory
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a plan that keeps its promise. The last three are true of every plan that reduces nothing."""
+
+    in_place: bool  # right also where `out` lies in the memory of `inp`
+    same_everywhere: bool  # all ranks that get a chunk get the same bracket of it, hence the same bits
+    size_invariant: bool  # all chunks have one and the same bracket: the bits do not depend on how the vector is cut
+    rank_order: bool  # operands are folded in the order of ranks: right for operators that do not commute
+
+
+def check(plan: Plan) -> Facts:
+    """The facts of a plan that keeps its collective's promise. Raises PlanError for any other."""
+    promise = _promise(plan)
+    memory = Memory(plan, promise)
+    rules = _Rules(plan, memory)
+    for number, front in enumerate(plan.fronts()):
+        rules.look_at(number, front)
+        rules.check_names()
+        items = memory.items(front)
+        rules.check_slots(items)
+        memory.apply(items)
+    wrong = np.argwhere(memory.wrong())
+    if len(wrong):
+        raise PlanError(f"{plan!r}: {_explain(plan, promise, *(int(x) for x in wrong[0]))}")
+    return Facts(_in_place(plan, promise), *_brackets(memory))
+
+
+def _promise(plan: Plan) -> Layout:
+    try:
+        return layout(plan.collective, plan.size, plan.chunks, plan.root)
+    except ValueError as error:
+        raise PlanError(f"{plan!r}: {error}") from error
+
+
+def _in_place(plan: Plan, promise: Layout) -> bool:
+    memory = Memory(plan, promise, aliased=True)
+    for front in plan.fronts():
+        memory.apply(memory.items(front))
+    return not memory.wrong().any()
+
+
+def _brackets(memory: Memory) -> tuple[bool, bool, bool]:
+    """same_everywhere, size_invariant, rank_order."""
+    got = memory.promise.rank == EVERY
+    final = memory.final()
+    one = np.where(got, final.bracket, 0).max(axis=0)  # a bracket of each chunk that somebody gets
+    chunks = one[got.any(axis=0)]
+    same = bool((final.bracket == one)[got].all())
+    return same, same and bool((chunks == chunks[:1]).all()), bool((final.first == 0)[got].all())
+
+
+class _Rules:
+    """The rules that every front keeps, asked of one front after the other."""
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        self.plan, self.memory = plan, memory
+        self.number, self.front = -1, Front(*[np.zeros(0, np.int64)] * 8)
+        self.there = np.concatenate((memory.promise.inp.ravel(), memory.promise.out.ravel()))
+        self.size = _sizes(plan, memory.promise)
+        self.written = np.zeros(len(self.size), bool)  # by the front that is looked at
+
+    def look_at(self, number: int, front: Front) -> None:
+        """From now on it is this front that is spoken of."""
+        self.number, self.front = number, front
+
+    def refuse(self, bad: Mask, what: str, rows: Column | None = None) -> None:
+        """Raise PlanError for the first move that is bad. `{dst}` and `{src}` in `what` stand for its two ends."""
+        if not bad.any():
+            return
+        at = int(np.argmax(bad))
+        row = at if rows is None else int(rows[at])
+        within = 0 if rows is None else at - int(np.argmax(rows == row))
+        verb, db, dr, dc, sb, sr, sc, _ = (int(column[row]) for column in self.front.columns())
+        known = verb in (COPY, REDUCE) and {db, sb} <= {INP, OUT, TMP}
+        ends = {"dst": _name(db, dr, dc + within), "src": _name(sb, sr, sc + within)} if known else {}
+        move = self.front.describe(row) if known else f"columns {[int(column[row]) for column in self.front.columns()]}"
+        raise PlanError(f"{self.plan!r}, step {self.number}, move {row} ({move}): {what.format(**ends)}")
+
+    def check_names(self) -> None:
+        """Everything that is named exists."""
+        f, memory, n = self.front, self.memory, self.plan.size
+        for buf in (f.dst_buf, f.src_buf):
+            self.refuse((buf < INP) | (buf > TMP), "the buffer is none of inp, out and tmp")
+        self.refuse((f.verb != COPY) & (f.verb != REDUCE), "the verb is neither copy nor reduce")
+        self.refuse(f.count < 1, "the span is empty")
+        for end, (buf, rank, chunk) in (("{dst}", f.columns()[1:4]), ("{src}", f.columns()[4:7])):
+            self.refuse((rank < 0) | (rank >= n), f"{end} is on none of the ranks 0 to {n - 1}")
+            beyond = (chunk < 0) | (chunk + f.count > memory.width[buf])
+            self.refuse(beyond, f"the span from {end} on leaves the chunks 0 to {self.plan.chunks - 1}")
+        self.refuse(f.dst_buf == INP, "{dst} is written, and inp is the caller's")
+
+    def check_slots(self, items: Items) -> None:
+        """Every slot is there, was written before it is read, is as large as the other end, and has no conflict."""
+        leaves, (row, verb, dst, src, turn) = self.memory.held.leaves, items
+        last = len(self.there) - 1
+        for end, at in (("{dst}", dst), ("{src}", src)):
+            self.refuse((at <= last) & ~self.there[np.minimum(at, last)], f"{end} is no slot of this collective", row)
+        self.refuse(self.size[dst] != self.size[src], "{dst} and {src} need not be equally large", row)
+        self.refuse((turn > 0) & (verb == COPY), "{dst} is copied to after another move of this step wrote it", row)
+        self.written[dst] = True
+        self.refuse(self.written[src], "{src} is read, and a move of the same step writes it", row)
+        self.written[dst] = False
+        self.refuse(leaves[src] == 0, "{src} is read, and was never written", row)
+        onto_nothing = (leaves[dst] == 0) & (verb == REDUCE) & (turn == 0)
+        self.refuse(onto_nothing, "{dst} is reduced into, and was never written", row)
+
+
+def _sizes(plan: Plan, promise: Layout) -> Column:
+    """A number for each address of the memory: slots of the same number are equally large however the vector is cut."""
+    n, chunks = promise.inp.shape
+    rank, chunk = np.indices((n, chunks))
+    tmp = np.indices((n, plan.tmp_chunks))
+    if not find(plan.collective).transposed:
+        return np.concatenate((chunk.ravel(), chunk.ravel(), tmp[1].ravel() % chunks))
+    inp, out = rank * chunks + chunk, promise.rank * chunks + promise.chunk
+    return np.concatenate((inp.ravel(), out.ravel(), (tmp[0] * chunks + tmp[1] % chunks).ravel()))
+
+
+def _name(buf: int, rank: int, chunk: int) -> str:
+    return f"rank {rank}'s {BUFFERS[buf]}[{chunk}]"
+
+
+def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
+    """Why out[chunk] of `rank` is wrong: exactly what came into it, found by following the plan backwards."""
+    memory, writer = Memory(plan, promise), "no move ever writes it"
+    here = int(memory.address(*(np.array([x]) for x in (OUT, rank, chunk)))[0])
+    times = np.zeros(len(memory.held.leaves))  # how often what is in each slot now ends up in this one
+    times[here] = 1
+    for number, front in reversed(tuple(enumerate(plan.fronts()))):
+        row, verb, dst, src, turn = memory.items(front)
+        if here in dst and writer.startswith("no"):
+            writer = f"last written in step {number} by {front.describe(int(row[dst == here][-1]))}"
+        flow = times[dst]
+        times[dst[(verb == COPY) & (turn == 0)]] = 0
+        np.add.at(times, src, flow)
+    given, seeded, _ = np.split(times, memory.base[1:])
+    came = given.reshape(promise.inp.shape) + np.where(promise.seed, seeded.reshape(promise.inp.shape), 0)
+    wanted = np.zeros_like(came)
+    every = promise.rank[rank, chunk] == EVERY
+    wanted[slice(None) if every else promise.rank[rank, chunk], promise.chunk[rank, chunk]] = 1
+    differ = [(int(r), int(c)) for r, c in np.argwhere(came != wanted)]
+    said = [_difference(r, c, int(came[r, c]), bool(wanted[r, c])) for r, c in differ[:4]]
+    more = f" and {len(differ) - 4} more" if len(differ) > 4 else ""
+    return f"{_name(OUT, rank, chunk)} ends wrong: {', '.join(said)}{more} ({writer})"
+
+
+def _difference(rank: int, chunk: int, came: int, wanted: bool) -> str:
+    """One contribution that did not come as often as it should."""
+    if not came:
+        return f"rank {rank}'s contribution (chunk {chunk}) is missing"
+    if not wanted:
+        return f"rank {rank}'s chunk {chunk} came and does not belong here"
+    return f"rank {rank}'s contribution (chunk {chunk}) came {'twice' if came == 2 else f'{came} times'}"

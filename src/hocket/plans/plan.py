@@ -1,0 +1,230 @@
+"""The plan: what moves, globally. Read this page first.
+
+A plan says *rank 3's chunk 2 is reduced into rank 4's*. It never says who waits, how many bytes, which transport or
+which thread. There are two verbs and three buffers:
+
+    copy(dst, src)      dst becomes src               inp(rank, chunk)   what the caller gave: never written
+    reduce(dst, src)    dst becomes dst op src        out(rank, chunk)   what the caller gets
+                                                      tmp(rank, chunk)   memory the plan owns
+
+An algorithm is a generator over **steps**. What it yields, one `Front` or a tuple of them, is one step: a front of
+moves that happen together, held in columns (one NumPy array per field, one entry per move), so that thousands of ranks
+are one array operation:
+
+    c = np.arange(n)
+    yield reduce(out((c + 1) % n, c), out(c, c))        # n moves in one step
+
+All moves of a front read what was there *before* it; then they write. No move reads a slot that another one of the same
+front writes. Several moves may write one slot: they apply in the order written, and only the first may be a copy; that
+is a many-source reduce, and how a fold in rank order is written.
+
+**Chunks** are pieces of the collective's whole vector, and an index means the same piece in `inp` and in `out` on
+every rank: in all_gather over n ranks, `inp(r, r)` is what rank r gives and `out(q, r)` is where rank q gets it. (In
+all_to_all, whose ranks all hold different vectors, `inp(r, j)` goes to rank j and `out(r, i)` came from rank i.) How
+many bytes a chunk has is decided later, by `bind`. Slot `tmp(r, t)` is as large as chunk `t % chunks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PlanError
+
+Index: TypeAlias = "int | npt.NDArray[np.int64]"
+Column: TypeAlias = "npt.NDArray[np.int64]"
+
+INP, OUT, TMP = 0, 1, 2
+COPY, REDUCE = 0, 1
+BUFFERS = ("inp", "out", "tmp")
+VERBS = ("copy", "reduce")
+
+
+class Slots(NamedTuple):
+    """Places: `count` chunks from `chunk` on, in one buffer of `rank`. Fields are ints or arrays, which broadcast."""
+
+    buf: Index
+    rank: Index
+    chunk: Index
+    count: Index  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+
+
+def inp(rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
+    """The input of `rank`. Never written."""
+    return Slots(INP, rank, chunk, count)
+
+
+def out(rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
+    """The output of `rank`. Begins as a copy of the input where the collective says so (`collectives.py`)."""
+    return Slots(OUT, rank, chunk, count)
+
+
+def tmp(rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
+    """Memory that the plan owns on `rank`, as much as it names."""
+    return Slots(TMP, rank, chunk, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """The moves of one step, one row per move, one column per field. All columns are int64 and equally long."""
+
+    verb: Column
+    dst_buf: Column
+    dst_rank: Column
+    dst_chunk: Column
+    src_buf: Column
+    src_rank: Column
+    src_chunk: Column
+    count: Column
+
+    def __len__(self) -> int:
+        return len(self.verb)
+
+    def columns(self) -> tuple[Column, ...]:
+        """The eight columns, in the order of the fields."""
+        return tuple(getattr(self, name) for name in FIELDS)
+
+    def take(self, rows: npt.ArrayLike) -> Front:
+        """The moves at `rows` (indices or a boolean mask), in that order."""
+        return Front(*(column[rows] for column in self.columns()))  # type: ignore[index]
+
+    def singles(self) -> tuple[Column, Front]:
+        """The front with every span taken apart into single chunks, in order, and which move each came from."""
+        rows = np.arange(len(self))
+        if np.all(self.count == 1):
+            return rows, self
+        rows = np.repeat(rows, self.count)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
+        verb, db, dr, dc, sb, sr, sc, count = self.take(rows).columns()
+        return rows, Front(verb, db, dr, dc + within, sb, sr, sc + within, np.ones_like(count))
+
+    def __str__(self) -> str:
+        return "  ".join(self.describe(i) for i in range(len(self)))
+
+    def describe(self, row: int) -> str:
+        """One move in words of the plan: `r1.out[0] += r0.out[0]`."""
+        verb, db, dr, dc, sb, sr, sc, k = (int(column[row]) for column in self.columns())
+        sign = "+=" if verb == REDUCE else "<-"
+        return f"r{dr}.{BUFFERS[db]}[{_span(dc, k)}] {sign} r{sr}.{BUFFERS[sb]}[{_span(sc, k)}]"
+
+
+FIELDS = ("verb", "dst_buf", "dst_rank", "dst_chunk", "src_buf", "src_rank", "src_chunk", "count")
+
+
+def _span(chunk: int, count: int) -> str:
+    return str(chunk) if count == 1 else f"{chunk}:{chunk + count}"
+
+
+def copy(dst: Slots, src: Slots) -> Front:
+    """`dst` becomes `src`."""
+    return _moves(COPY, dst, src)
+
+
+def reduce(dst: Slots, src: Slots) -> Front:
+    """`dst` becomes `dst op src`, with `dst` as the left operand."""
+    return _moves(REDUCE, dst, src)
+
+
+def _moves(verb: int, dst: Slots, src: Slots) -> Front:
+    columns = np.broadcast_arrays(
+        *(np.asarray(x, np.int64) for x in (verb, *dst[:3], *src[:3], np.maximum(dst.count, src.count)))
+    )
+    return Front(*(np.ascontiguousarray(column.ravel()) for column in columns))
+
+
+def join(*fronts: Front) -> Front:
+    """One front out of several, in that order."""
+    if len(fronts) == 1:
+        return fronts[0]
+    return Front(*(np.concatenate(columns) for columns in zip(*(f.columns() for f in fronts), strict=True)))
+
+
+Step: TypeAlias = "Front | tuple[Front, ...]"
+Steps: TypeAlias = Iterable[Step]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A collective algorithm for one number of ranks: a value. Frozen, hashable; equal when it moves the same things.
+
+    `source` makes the steps anew each time they are asked for, so that a plan for thousands of ranks is streamed and
+    never stored. `chunks` is the number of chunks of the whole vector, at least `size` where each rank owns a part.
+    """
+
+    collective: str
+    algorithm: str
+    size: int
+    root: int
+    chunks: int
+    source: Callable[[], Steps]
+
+    def fronts(self) -> Iterator[Front]:
+        """The steps in order. Steps without moves are left out."""
+        for step in self.source():
+            front = step if isinstance(step, Front) else join(*step)
+            if len(front):
+                yield front
+
+    @cached_property
+    def tmp_chunks(self) -> int:
+        """How many tmp slots the busiest rank uses."""
+        return extent(self.fronts(), (TMP,))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything the plan says, as 32 hexadecimal digits; equal on every rank for equal plans."""
+        digest = hashlib.blake2b(json.dumps(self._head()).encode(), digest_size=16)
+        for front in self.fronts():
+            digest.update(np.stack(front.columns()).astype("<i8").tobytes())
+            digest.update(b"|")
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def _head(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("collective", "algorithm", "size", "root", "chunks")}
+
+    def to_json(self) -> str:
+        """Canonical JSON: the same text for the same plan, whoever wrote it."""
+        steps = [np.stack(front.columns(), axis=1).tolist() for front in self.fronts()]
+        return json.dumps({**self._head(), "fields": FIELDS, "steps": steps}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """The plan that `to_json` wrote. Raises PlanError when the text is no plan."""
+        try:
+            data = json.loads(text)
+            steps = tuple(
+                Front(*np.asarray(step, np.int64).reshape(-1, len(FIELDS)).T.copy()) for step in data["steps"]
+            )
+            head = (data["collective"], data["algorithm"], int(data["size"]), int(data["root"]), int(data["chunks"]))
+            if tuple(data["fields"]) != FIELDS:
+                raise ValueError(f"fields are {data['fields']}, not {list(FIELDS)}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"this text is not a plan: {error}") from error
+        return Plan(*head, source=lambda: steps)
+
+    def __repr__(self) -> str:
+        root = f", root={self.root}" if self.root else ""
+        return f"Plan({self.collective}, {self.algorithm}, size={self.size}{root}, chunks={self.chunks})"
+
+
+def extent(fronts: Iterable[Front], buffers: tuple[int, ...]) -> int:
+    """One more than the largest chunk index that is named in `buffers`; 0 when none is."""
+    top = 0
+    for f in fronts:
+        for buf, chunk in ((f.dst_buf, f.dst_chunk), (f.src_buf, f.src_chunk)):
+            named = np.isin(buf, buffers)
+            top = max(top, int(np.max(chunk + f.count, where=named, initial=0)))
+    return top

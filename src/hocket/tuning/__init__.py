@@ -1,0 +1,1 @@
+"""Which algorithm and which sizes."""
