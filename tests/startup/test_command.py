@@ -12,7 +12,7 @@ from subprocess import Popen
 import pytest
 from launching import Hocket, all_gone, is_gone, lines, until
 
-from hocket import aftermath
+from hocket.launch import aftermath
 
 BLAME = "hocket run: rank {} (pid "
 

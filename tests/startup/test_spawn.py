@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from launching import SOURCE, all_gone
 
-from hocket import launch
+from hocket.launch import spawn as launch
 from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, HocketError, PeerLost
@@ -128,7 +128,7 @@ def check_cause(error: BaseException, *words: str) -> None:
     assert isinstance(error.__cause__, RemoteTraceback)
     for word in ("rank 1 (pid ", "Traceback (most recent call last)", "in fails\n", *words):
         assert word in str(error.__cause__)
-    assert "launch.py" not in str(error.__cause__)
+    assert "launch/spawn.py" not in str(error.__cause__)
 
 
 def test_an_error_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def stubborn(folder: str) -> None:
 
 
 def test_stubborn_ranks_and_what_they_started_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.processes.end.__defaults__", (0.2,))
+    monkeypatch.setattr("hocket.launch.processes.end.__defaults__", (0.2,))
     with pytest.raises(ValueError, match="over"):
         spawn(stubborn, 3, (str(tmp_path),))
     assert len(pids(tmp_path)) == 6
@@ -327,7 +327,7 @@ def test_ctrl_c_ends_the_ranks(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     text = PARENT.format(source=str(SOURCE), here=str(Path(__file__).parent), folder=str(folder))
     script.write_text(
-        text.replace("import sys;", "import sys, hocket.processes; hocket.processes.end.__defaults__ = (0.2,);")
+        text.replace("import sys;", "import sys, hocket.launch.processes; hocket.launch.processes.end.__defaults__ = (0.2,);")
     )
     environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with subprocess.Popen(
