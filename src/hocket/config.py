@@ -63,10 +63,27 @@ class Config:
         for launcher in _LAUNCHERS:
             if any(variable in environ for variable in launcher.triggers):
                 place = _place(environ, launcher)
-                identity = (launcher.name, *launcher.identity(environ), str(os.getuid()))
+                identity = _identity(launcher, environ)
                 address = "@hocket-" + _digest("address", *identity).hex()[:32]
                 return Config(*place, address, _digest("secret", *identity), launcher.name, timeout)
         return Config(timeout=timeout)
+
+
+def job_secret(environ: Environ = os.environ) -> bytes:
+    """What the ranks of this job know and other jobs do not: as in `Config.from_env`, but never an error.
+
+    For ranks that were told their places in another way, such as the arguments of torch's init_process_group. Where the
+    variables tell nothing, or make no sense, it is empty on every rank: then only the user id keeps strangers out.
+    """
+    try:
+        if "HOCKET_SECRET" in environ:
+            return bytes.fromhex(environ["HOCKET_SECRET"])
+        for launcher in _LAUNCHERS:
+            if any(variable in environ for variable in launcher.triggers):
+                return _digest("secret", *_identity(launcher, environ))
+    except (RendezvousError, ValueError, LookupError):
+        pass
+    return b""
 
 
 def child_environ(
@@ -100,6 +117,10 @@ class _Launcher:
     variables: tuple[str, str, str, str]  # rank, size, local rank, local size; the last two may be absent
     identity: Callable[[Environ], tuple[str, ...]]  # what no two jobs of one user on one host share
     triggers: tuple[str, ...]
+
+
+def _identity(launcher: _Launcher, environ: Environ) -> tuple[str, ...]:
+    return launcher.name, *launcher.identity(environ), str(os.getuid())
 
 
 def _torchrun(environ: Environ) -> tuple[str, ...]:

@@ -38,9 +38,12 @@ from .calls.fastpath import (
 from .calls.messages import ANY, Messages
 from .calls.session import Caller
 from .config import HOCKET_RUN, Config
+from .deadline import Deadline
+from .errors import PeerLost
 from .launch import aftermath
 from .rendezvous.links import Links
 from .rendezvous.links import join as meet
+from .rendezvous.sockets import explained
 from .rendezvous.subgroups import form
 from .rendezvous.subgroups import meet as meet_part
 from .run.native import Native, Persistent, create_outbox
@@ -74,6 +77,7 @@ class Group:
             f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))
         ]
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
+        self._links = links
         self._caller = Caller(Native(rank, links.fds, sockets), names, links.close)
         self._go = Dispatch(self._caller, timeout)
         self._calls, self._fail = self._caller.calls, self._go.fail  # for short_way
@@ -382,10 +386,20 @@ class Group:
             rows: Array = self._go.do(call, how, row, row, (self.size, row.size))
             return rows
 
-        part = form(gather, color, key)
+        part = form(self._links, gather, color, key)
         if part is None:
             return None
-        return assemble(part.rank, len(part.members), self.timeout, lambda fd: meet_part(part, fd, self.timeout))
+        deadline = Deadline(self.timeout)
+
+        def meet_members(fd: int) -> Links:
+            return meet_part(part, self._links, fd, deadline, lambda _: self._caller.require_usable())
+
+        try:
+            return assemble(part.rank, len(part.members), self.timeout, meet_members)
+        except PeerLost:
+            raise
+        except BaseException as error:  # the other members wait for this rank
+            self._caller.fail(error, within, self.timeout)
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -437,11 +451,17 @@ def init(timeout: float | None = None) -> Group:
 
 def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own."""
-    fd = create_outbox(size)
+    with explained("this rank has no memory to share"):
+        fd = create_outbox(size)
     try:
-        return Group(rank, meet(fd), timeout)
+        links = meet(fd)
     finally:
         os.close(fd)
+    try:
+        return Group(rank, links, timeout)
+    except BaseException:
+        links.close()
+        raise
 
 
 def _integer(value: int, what: str) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from launching import LAUNCHER_VARIABLES, SECRET, Hocket, children, open_descriptors
 
-from hocket.rendezvous.store import UnixStoreServer
+from hocket.rendezvous.links import forget_doors
+from hocket.rendezvous.server import UnixStoreServer
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     resource_tracker.ensure_running()  # multiprocessing's own process and pipe: once per interpreter
     before = _held()
     yield
+    forget_doors()  # one whose meeting failed keeps its own, to try again
     if _held() - before:
         gc.collect()  # what a failed test's traceback held
         assert not _held() - before

@@ -20,8 +20,10 @@ from launching import SECRET, client, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
-from hocket.rendezvous.links import Card, Links, UnixStore, UnixStoreServer, connect, exchange, join
-from hocket.rendezvous.store import listen
+from hocket.rendezvous.links import Card, Links, connect, exchange, join
+from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.sockets import listen
+from hocket.rendezvous.store import UnixStore
 
 SIZES = (2, 3, 5, 8)
 
@@ -73,9 +75,8 @@ def test_exchange(address: str, server: UnixStoreServer, size: int) -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 @pytest.mark.parametrize("size", SIZES)
-def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int) -> None:
     server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
-    monkeypatch.setattr("hocket.rendezvous.links._generation", iter([0] * size))  # the ranks are threads here
     found = outcomes({c.rank: lambda c=c: meet(c) for c in configs(address, size, launcher=launcher)})  # type: ignore[misc]
     if server is not None:
         server.close()
@@ -107,8 +108,7 @@ def test_a_world_of_one_meets_nobody() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
-def test_the_missing_ranks_are_named_by_all(address: str, launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.rendezvous.links._generation", iter([0] * 3))
+def test_the_missing_ranks_are_named_by_all(address: str, launcher: str) -> None:
     server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
     there = [c for c in configs(address, 5, timeout=0.6, launcher=launcher) if c.rank in (0, 2, 3)]
     found = outcomes({c.rank: lambda c=c: meet(c) for c in there})  # type: ignore[misc]
@@ -140,7 +140,7 @@ def test_two_jobs_of_different_size_met(address: str, server: UnixStoreServer) -
     with client(address) as store, memory("") as fd:
         store.set("size", b"3")
         with pytest.raises(RendezvousError, match="two jobs met at one address: one has 2 ranks, the other 3"):
-            connect(store, 0, 2, fd, 10.0)
+            connect(store, 0, 2, fd, 10.0, secret=SECRET)
 
 
 class Told:
@@ -160,7 +160,7 @@ def own_card(fd: int) -> Card:
     """The card that this process leaves as rank 0."""
     store = Told(**{"1": b"no card"})
     with pytest.raises(RendezvousError, match="no card"):
-        connect(store, 0, 2, fd, 10.0)
+        connect(store, 0, 2, fd, 10.0, secret=SECRET)
     return Card.unpack(store.notes["0"])
 
 
@@ -177,13 +177,13 @@ def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str)
         with pytest.raises(
             RendezvousError, match=rf"rank 1 \(pid 42 on faraway\) and rank 0 .* {words}: hocket connects"
         ):
-            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0)
+            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0, secret=SECRET)
 
 
 @pytest.mark.parametrize("blob", [b"", b"\xc1", b"no card", msgpack.packb([1, 2, 3]), msgpack.packb({"rank": 1})])
 def test_a_note_that_is_no_card(blob: bytes) -> None:
     with memory("") as fd, pytest.raises(RendezvousError, match=r"no card: do all ranks have one version of hocket\?"):
-        connect(Told(**{"1": blob}), 0, 2, fd, 10.0)
+        connect(Told(**{"1": blob}), 0, 2, fd, 10.0, secret=SECRET)
 
 
 def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
@@ -192,7 +192,7 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
         leaver = threading.Thread(target=lambda: listener.accept()[0].close())
         leaver.start()
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
-            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 10.0)
+            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 10.0, secret=SECRET)
         leaver.join()
 
 
@@ -200,7 +200,7 @@ def test_a_rank_that_arrived_and_died_is_not_waited_for(address: str) -> None:
     with memory("") as fd:
         dead = replace(own_card(fd), host="host", pid=42, address=address)
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but .*: .*Connection refused"):
-            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0)
+            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0, secret=SECRET)
 
 
 # ---- whole processes ----

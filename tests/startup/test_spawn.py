@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import pytest
 from launching import SOURCE, all_gone
 
-from hocket.launch import spawn as launch
 from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, HocketError, PeerLost
+from hocket.launch import spawn as launch
 from hocket.launch.spawn import RemoteTraceback, spawn
 
 NOTES = sys.version_info >= (3, 11)
@@ -327,7 +327,9 @@ def test_ctrl_c_ends_the_ranks(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     text = PARENT.format(source=str(SOURCE), here=str(Path(__file__).parent), folder=str(folder))
     script.write_text(
-        text.replace("import sys;", "import sys, hocket.launch.processes; hocket.launch.processes.end.__defaults__ = (0.2,);")
+        text.replace(
+            "import sys;", "import sys, hocket.launch.processes; hocket.launch.processes.end.__defaults__ = (0.2,);"
+        )
     )
     environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with subprocess.Popen(

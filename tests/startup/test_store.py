@@ -16,7 +16,9 @@ from launching import SECRET, client
 
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.rendezvous.store import MAX_FRAME, Absent, Taken, UnixStore, UnixStoreServer, call, listen
+from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.sockets import MAX_FRAME, dial, listen
+from hocket.rendezvous.store import Absent, Taken, UnixStore
 
 
 def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServer) -> None:
@@ -138,7 +140,7 @@ def test_another_user_is_refused(address: str, stranger: str) -> None:
     ids=["too long", "not msgpack", "no request", "trailing byte", "cut off"],
 )
 def test_nonsense_ends_only_its_own_connection(address: str, server: UnixStoreServer, frame: bytes) -> None:
-    with closing(call(address, SECRET, Deadline(10.0))) as sock:
+    with closing(dial(address, SECRET, Deadline(10.0))) as sock:
         sock.sendall(frame)
         sock.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):  # what it left unread

@@ -320,7 +320,7 @@ void SharedMemory::check(int peer, Deadline deadline) {
 // A socket at its end means that the peer is gone: in peace if it said so before, else it died.
 void SharedMemory::check_sockets() {
   std::vector<pollfd> polls;
-  for (int fd : sockets_) polls.push_back({fd, POLLIN | POLLRDHUP, 0});  // poll leaves out negative ones
+  for (int fd : sockets_) polls.push_back({fd, POLLRDHUP, 0});  // poll leaves out negative ones
   if (poll(polls.data(), polls.size(), 0) <= 0) return;
   for (int peer = 0; peer < size_; ++peer) {
     if (polls[peer].revents != 0 && !boxes_[peer]->left.load(std::memory_order_acquire)) gone(peer, "died");

@@ -18,7 +18,7 @@ from typing import IO
 
 from ..config import child_environ
 from ..deadline import Deadline
-from ..rendezvous.store import UnixStoreServer
+from ..rendezvous.server import UnixStoreServer
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE
 from .processes import Child, Guard, describe

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from ..config import child_environ
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost
-from ..rendezvous.store import UnixStoreServer
+from ..rendezvous.server import UnixStoreServer
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, is_consequence
 from .processes import Child, Guard, describe

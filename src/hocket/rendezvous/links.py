@@ -3,19 +3,23 @@
 ```
 store.set("0/2", card of rank 2)            every rank leaves a card: host, pid, where it listens,
 store.get("0/0"), store.get("0/1"), ...     and reads all others; a card that does not come names the missing rank.
-rank r calls every lower rank               A Unix socket per pair, over which the two swap a file descriptor.
+rank r dials every lower rank               A Unix socket per pair, over which the two swap descriptors (mesh).
 ```
 
 Hocket's own launcher holds the store in its process. Under other launchers rank 0 does, while the ranks meet.
+
+What protects the links: listeners have random names, the kernel tells the other end's user id, and both ends prove the
+job's secret. That comes from the launcher and is never written into the store, which may be one that everybody can read
+(torch's is plain TCP): who reads the cards learns where the ranks listen, and cannot speak to them. Who can write the
+store as well can keep the ranks from meeting, but not meet them. Where a launcher gives no secret, each rank derives
+one from what identifies the job, which others may guess: there the user id is what keeps them out.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import socket
-import struct
 from contextlib import ExitStack, closing, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -25,9 +29,12 @@ import msgpack  # type: ignore[import-untyped]
 from ..config import HOCKET_RUN, Config
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .store import SLACK, Absent, Store, Taken, UnixStore, UnixStoreServer, call, listen, verify
+from .mesh import Gone, Mesh
+from .server import UnixStoreServer
+from .sockets import USED_UP, explained, listen, reason
+from .store import Absent, Store, Taken, UnixStore
 
-__all__ = ["Links", "Store", "UnixStore", "UnixStoreServer", "connect", "exchange", "join"]
+__all__ = ["Links", "connect", "exchange", "join"]
 
 ONE_HOST = "hocket connects the ranks of one host only by now"
 
@@ -36,76 +43,185 @@ ONE_HOST = "hocket connects the ranks of one host only by now"
 class Links:
     """What one rank holds of the others; every list is indexed by rank.
 
-    `sockets` are connected Unix stream sockets, non-blocking, None at the own rank. They stay open for life, since the
-    end of file on one is how a peer's death is seen. `fds` are the descriptors that the peers gave, and a duplicate of
-    the own one. The Links own both; `close` closes them.
+    `sockets` are connected Unix stream sockets, non-blocking, None at the own rank. `fds` are the descriptors that the
+    peers gave, and a duplicate of the own one. `pidfds` become readable when a peer's process ends, whoever else still
+    holds its sockets; -1 at the own rank. The Links own all of them; `close` closes them. `formations` counts the
+    subgroups that were begun.
     """
 
     sockets: list[socket.socket | None]
     fds: list[int]
     hosts: list[str]
     pids: list[int]
+    pidfds: list[int]
+    formations: int = 0
+
+    def name(self, rank: int) -> str:
+        """How messages call a rank."""
+        return f"rank {rank} (pid {self.pids[rank]} on {self.hosts[rank]})"
+
+    def close_outboxes(self) -> None:
+        """Close `fds`: what they stand for has been mapped."""
+        while self.fds:
+            os.close(self.fds.pop())
 
     def close(self) -> None:
         """Close all sockets and descriptors. A second call does nothing."""
-        while self.fds:
-            os.close(self.fds.pop())
+        self.close_outboxes()
+        while self.pidfds:
+            if (pidfd := self.pidfds.pop()) >= 0:
+                os.close(pidfd)
         while self.sockets:
             if (link := self.sockets.pop()) is not None:
                 link.close()
 
 
-_generation = itertools.count()  # how often this process has joined: a job may init, close and init again
+@dataclass
+class Door:
+    """Where one rank listens while the ranks meet. Once its address is `told`, others may come at any time."""
+
+    listener: socket.socket
+    told: bool = False
+
+    @staticmethod
+    def open() -> Door:
+        """A door with a name that nobody can guess."""
+        return Door(listen(f"@hocket-{secrets.token_hex(16)}"))
+
+    @property
+    def address(self) -> str:
+        """Its name, as others dial it."""
+        return f"@{self.listener.getsockname()[1:].decode()}"
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self.listener.close()
+
+
+@dataclass
+class _Meeting:
+    """A rank's meetings at one address: a job may init, close and init again.
+
+    A meeting that failed is tried again under the same number, behind the same door: the others may have read its
+    address, and still wait there. So a rank that gave up too early finds those that did not.
+    """
+
+    number: int = 0
+    door: Door | None = None
+
+    def over(self) -> None:
+        """The next one is another one."""
+        self.number += 1
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the door."""
+        if self.door is not None:
+            self.door.close()
+            self.door = None
+
+
+_meetings: dict[tuple[str, int], _Meeting] = {}  # by address and rank
+
+
+def forget_doors() -> None:
+    """Close the doors of meetings that failed."""
+    for meeting in _meetings.values():
+        meeting.leave()
+
+
+os.register_at_fork(after_in_child=forget_doors)  # a rank is one process: its children do not open in its name
 
 
 def join(config: Config, fd: int, timeout: float | None = None) -> Links:
     """Meet the other ranks of the job and give `fd` to each of them. Raises RendezvousError after `timeout` seconds.
 
-    The n-th call on one rank meets the n-th on the others. A world of one meets nobody.
+    The n-th meeting on one rank is the n-th on the others; one that failed on a rank can be tried again there. A world
+    of one meets nobody.
     """
-    timeout = config.timeout if timeout is None else timeout
-    prefix = f"{next(_generation)}/"
+    deadline = Deadline(config.timeout if timeout is None else timeout)
     if config.size == 1:
-        return Links([None], [os.dup(fd)], [socket.gethostname()], [os.getpid()])
-    deadline = Deadline(timeout)
+        with explained("this rank cannot start"):
+            return Links([None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1])
+    meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
+    try:
+        with explained("this rank cannot meet the others"):
+            meeting.door = meeting.door or Door.open()
+            links = _meet(config, fd, deadline, meeting.door, f"{meeting.number}/")
+        meeting.over()
+        return links
+    except Gone as error:  # all others have met without this rank, or one has died: this meeting will not be
+        meeting.over()
+        raise RendezvousError(_signed(str(error), config)) from error
+    except RendezvousError as error:
+        raise RendezvousError(_signed(str(error), config)) from error.__cause__
+    finally:
+        if meeting.door is not None and not meeting.door.told:
+            meeting.leave()
+
+
+def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
+    """Find the store, or open it, and connect."""
     address = config.address if config.launcher == HOCKET_RUN else f"{config.address}/{prefix}"
     server = None
     with ExitStack() as stack:
         try:
             if config.hosts_store:
-                server = stack.enter_context(closing(UnixStoreServer(address, config.secret, timeout).start()))
+                server = UnixStoreServer(address, config.secret, deadline.left(), patient=False)
+                stack.enter_context(closing(server)).start()
             store = stack.enter_context(closing(UnixStore(address, config.secret, deadline.left())))
-            return connect(store, config.rank, config.size, fd, deadline.left(), prefix)
+            return connect(
+                store, config.rank, config.size, fd, deadline.left(), prefix, secret=config.secret, door=door
+            )
         except Absent as error:
             holder = "The launcher" if config.launcher == HOCKET_RUN else "Rank 0"
             where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {ONE_HOST}"
-            raise RendezvousError(_signed(where, config)) from None
+            raise RendezvousError(where) from None
         except (RendezvousError, OSError) as error:
             if server is not None:
-                server.close(f"rank 0, which held the meeting point, gave up: {error}")
-            raise RendezvousError(_signed(str(error), config)) from None
+                server.close(f"rank 0, which held the meeting point, gave up: {reason(error)}")
+            raise
 
 
-def connect(store: Store, rank: int, size: int, fd: int, timeout: float, prefix: str = "") -> Links:
-    """Link this rank with every other one, and swap `fd` for theirs. Raises RendezvousError after `timeout` seconds."""
+def connect(
+    store: Store,
+    rank: int,
+    size: int,
+    fd: int,
+    timeout: float,
+    prefix: str = "",
+    *,
+    secret: bytes,
+    door: Door | None = None,
+) -> Links:
+    """Link this rank with every other one, and swap `fd` for theirs. Raises RendezvousError after `timeout` seconds.
+
+    `secret` is the job's, which all ranks know from elsewhere and prove to each other. A `door` remains the caller's.
+    """
     deadline = Deadline(timeout)
-    name = f"@hocket-{secrets.token_hex(16)}"
-    with closing(listen(name)) as listener:
+    with ExitStack() as undo, ExitStack() as stack, explained("this rank cannot be connected"):
+        door = door or stack.enter_context(closing(Door.open()))
+        pidfd = os.pidfd_open(os.getpid())
+        stack.callback(os.close, pidfd)
+        own = os.dup(fd)
+        undo.callback(os.close, own)
         try:
             store.set(f"{prefix}size", str(size).encode())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
             raise RendezvousError(f"two jobs met at one address: one has {size} ranks, the other {theirs}") from None
-        card = Card(rank, socket.gethostname(), os.getpid(), *_whereabouts(), name, os.urandom(32))
+        card = Card(rank, socket.gethostname(), os.getpid(), *_whereabouts(), door.address)
+        door.told = True
         blobs = exchange(store, rank, size, msgpack.packb(astuple(card)), deadline.left(), prefix)
         cards = [Card.unpack(blob) for blob in blobs]
         _check_one_host(cards)
-        sockets, fds = _mesh(listener, cards, rank, fd, deadline)
-    fds[rank] = os.dup(fd)
-    ranks = range(size)
-    return Links(
-        [sockets.get(r) for r in ranks], [fds[r] for r in ranks], [c.host for c in cards], [c.pid for c in cards]
-    )
+        mesh = Mesh(door.listener, [str(card) for card in cards], [card.address for card in cards], rank, secret)
+        found = mesh.run([fd, pidfd], deadline)
+        undo.pop_all()
+    links = Links([None] * size, [own] * size, [c.host for c in cards], [c.pid for c in cards], [-1] * size)
+    for peer, (sock, (outbox, process)) in found.items():
+        links.sockets[peer], links.fds[peer], links.pidfds[peer] = sock, outbox, process
+    return links
 
 
 def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, prefix: str = "") -> list[bytes]:
@@ -136,7 +252,7 @@ def _wrote(store: Store, key: str) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """What a rank tells the others about itself. `secret` is for the links; that of rank 0 is used."""
+    """What a rank tells the others about itself. No secret: everybody may see it."""
 
     rank: int
     host: str
@@ -144,15 +260,14 @@ class Card:
     boot: str
     network: str
     address: str
-    secret: bytes
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
         """Read a card. Raises RendezvousError where the blob is none."""
         with suppress(ValueError):
             match msgpack.unpackb(blob):
-                case [int(rank), str(host), int(pid), str(boot), str(network), str(address), bytes(secret)]:
-                    return Card(rank, host, pid, boot, network, address, secret)
+                case [int(rank), str(host), int(pid), str(boot), str(network), str(address)]:
+                    return Card(rank, host, pid, boot, network, address)
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
 
     def __str__(self) -> str:
@@ -163,8 +278,10 @@ def _whereabouts() -> tuple[str, str]:
     """The boot of this machine and the network namespace: where both are equal, abstract sockets reach."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(Path("/proc/self/ns/net").readlink())
-    except OSError:
-        return socket.gethostname(), ""
+    except OSError as error:
+        if error.errno in USED_UP:
+            raise
+        return socket.gethostname(), ""  # a container without /proc
 
 
 def _check_one_host(cards: list[Card]) -> None:
@@ -174,60 +291,6 @@ def _check_one_host(cards: list[Card]) -> None:
             raise RendezvousError(f"{card} and {first} are on different hosts: {ONE_HOST}")
         if card.network != first.network:
             raise RendezvousError(f"{card} and {first} are in different network namespaces (containers): {ONE_HOST}")
-
-
-def _mesh(
-    listener: socket.socket, cards: list[Card], rank: int, fd: int, deadline: Deadline
-) -> tuple[dict[int, socket.socket], dict[int, int]]:
-    """Call every lower rank, then be called by every higher one: rank 0 only listens, so that no circle waits."""
-    sockets: dict[int, socket.socket] = {}
-    fds: dict[int, int] = {}
-    secret = cards[0].secret
-    with ExitStack() as undo:
-        try:
-            while len(sockets) < len(cards) - 1:
-                lower = len(sockets) < rank
-                sock = (
-                    call(cards[len(sockets)].address, secret, deadline)
-                    if lower
-                    else _pick_up(listener, secret, deadline)
-                )
-                undo.callback(sock.close)
-                peer, theirs = _swap(sock, rank, fd, deadline)
-                undo.callback(os.close, theirs)
-                sockets[peer], fds[peer] = sock, theirs
-        except (OSError, EOFError, RendezvousError) as error:
-            absent = [str(card) for card in cards if card.rank != rank and card.rank not in sockets]
-            why = str(error) or f"no answer within {deadline}"
-            raise RendezvousError(f"{', '.join(absent)} arrived, but could not be connected: {why}") from error
-        undo.pop_all()
-    for sock in sockets.values():
-        sock.setblocking(False)
-    return sockets, fds
-
-
-def _pick_up(listener: socket.socket, secret: bytes, deadline: Deadline) -> socket.socket:
-    """The next caller that proves to belong to the job. Strangers are sent away, and cost little time."""
-    while True:
-        listener.settimeout(max(deadline.left(), 0.001))
-        sock, _ = listener.accept()
-        try:
-            verify(sock, secret, "host", Deadline(min(SLACK, deadline.left())))
-            return sock
-        except (OSError, EOFError, RendezvousError):
-            sock.close()
-
-
-def _swap(sock: socket.socket, rank: int, fd: int, deadline: Deadline) -> tuple[int, int]:
-    """Give rank and descriptor, and take the peer's."""
-    sock.settimeout(max(deadline.left(), 0.001))
-    socket.send_fds(sock, [struct.pack("<I", rank)], [fd])
-    message, fds, _, _ = socket.recv_fds(sock, 4, 1)
-    for received in fds:
-        os.set_inheritable(received, False)
-    if len(message) != 4 or len(fds) != 1:
-        raise EOFError("it left in the middle of the greeting")
-    return struct.unpack("<I", message)[0], fds[0]
 
 
 def _signed(text: str, config: Config) -> str:

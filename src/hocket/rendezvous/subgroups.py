@@ -1,51 +1,193 @@
-"""Groups out of a group: every rank says which part it belongs to, and the ranks of each part meet on their own."""
+"""Groups out of a group: every rank says which part it belongs to, and the ranks of each part link anew.
+
+The members are connected already, so nothing listens and nothing is proved a second time: each sends each other one
+parcel over the parent's socket.
+
+```
+header: magic, number of the formation, sender's rank in the parent        its outbox, and from the lower of the two
+                                                                           ranks one end of a new pair of sockets
+```
+
+All ranks of a group form its subgroups in one order, so on each socket the parcels lie in that order too. One that is
+ahead may have sent its next parcel already: who reads never reads beyond the one it waits for.
+"""
 
 from __future__ import annotations
 
-import secrets
+import os
+import select
+import socket
+import struct
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..deadline import Deadline
-from .links import Links, connect
-from .store import UnixStore, UnixStoreServer
+from ..errors import CollectiveTimeout, PeerLost, RendezvousError
+from .links import Links
+from .parcels import Incoming, Outgoing
+from .sockets import explained
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
+_HEADER = struct.Struct("<8sQI")
+_MAGIC = b"hocket/1"
+_LOOK = 0.02  # seconds between two looks at the parent group
+_GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+
 
 class Part(NamedTuple):
-    """One rank's place in its new group: its rank there, the members' ranks in the parent, and where they meet."""
+    """One rank's place in its new group: its rank there, the members' ranks in the parent, and which formation of the
+    parent this is."""
 
     rank: int
     members: list[int]
-    address: str
-    secret: bytes
+    number: int
 
 
-def form(gather: Callable[[Array], Array], color: int | None, key: int) -> Part | None:
+def form(links: Links, gather: Callable[[Array], Array], color: int | None, key: int) -> Part | None:
     """This rank's part: the ranks of equal `color`, in the order of (key, rank). None for a rank without a colour.
 
-    `gather(row)` gives all ranks' rows, by rank. Each row also holds a meeting point; the first member's is used.
+    `gather(row)` gives all ranks' rows, by rank; `links` are those between them.
     """
-    token = np.frombuffer(secrets.token_bytes(48), np.int64)
-    rows = gather(np.concatenate(([color is not None, color or 0, key], token)).astype(np.int64))
+    number, links.formations = links.formations, links.formations + 1
+    own = next(rank for rank, sock in enumerate(links.sockets) if sock is None)
+    rows = gather(np.array([color is not None, color or 0, key], np.int64))
     if color is None:
         return None
     same = np.flatnonzero((rows[:, 0] == 1) & (rows[:, 1] == color))
-    members = same[np.lexsort((same, rows[same, 2]))]
-    point = rows[members[0], 3:].tobytes()
-    own = int(np.flatnonzero((rows[members, 3:] == token).all(axis=1))[0])
-    return Part(own, members.tolist(), f"@hocket-{point[:16].hex()}", point[16:])
+    members: list[int] = same[np.lexsort((same, rows[same, 2]))].tolist()
+    return Part(members.index(own), members, number)
 
 
-def meet(part: Part, fd: int, timeout: float) -> Links:
-    """Link with the other members, as `rendezvous.join` does; the first of them holds the store meanwhile."""
-    deadline = Deadline(timeout)
-    with ExitStack() as stack:
-        if part.rank == 0:
-            stack.enter_context(closing(UnixStoreServer(part.address, part.secret, timeout).start()))
-        store = stack.enter_context(closing(UnixStore(part.address, part.secret, deadline.left())))
-        return connect(store, part.rank, len(part.members), fd, deadline.left())
+def meet(part: Part, links: Links, fd: int, deadline: Deadline, look: Callable[[list[int]], None]) -> Links:
+    """Link with the other members, whose `links` in the parent group these are, and swap `fd` for theirs.
+
+    `look(ranks)` is called again and again while these ranks of the parent are waited for; it raises where the parent
+    is broken. Raises PeerLost, which names a member that died or left the parent, as soon as that shows;
+    CollectiveTimeout, which names who is missing, at the deadline; RendezvousError where descriptors are used up.
+    """
+    with explained("a subgroup cannot be formed"), ExitStack() as undo:
+        formation = _Formation(part, links, fd, undo)
+        while formation.pending:
+            look(list(formation.pending))
+            formation.turn(deadline)
+        new = formation.links(fd)
+        undo.pop_all()
+    formation.close_given()
+    return new
+
+
+class _Exchange:
+    """What goes to one member, and what comes from it."""
+
+    def __init__(self, link: socket.socket, header: bytes, fds: list[int], expected: int) -> None:
+        self.expected = expected  # descriptors
+        self.out, self.into = Outgoing(link, header, fds), Incoming(link, _HEADER.size, 2)
+        self.sent = self.received = False
+
+
+class _Formation:
+    """One rank's view of a subgroup on its way. `undo` closes all that is held, if it does not come about."""
+
+    def __init__(self, part: Part, links: Links, fd: int, undo: ExitStack) -> None:
+        self._part, self._parent, self._undo = part, links, undo
+        self._own = part.members[part.rank]
+        self._given: list[socket.socket] = []  # the ends of new pairs that others get
+        self._sockets: dict[int, socket.socket] = {}  # to the members, new ones
+        self.pending: dict[int, _Exchange] = {}  # by rank in the parent, as what follows
+        self._done: dict[int, _Exchange] = {}
+        undo.callback(self.close_given)
+        header = _HEADER.pack(_MAGIC, part.number, self._own)
+        for rank in part.members:
+            link = links.sockets[rank]
+            if link is None:
+                continue
+            lower = self._own < rank
+            exchange = _Exchange(link, header, [fd, *self._pair(rank)] if lower else [fd], 1 if lower else 2)
+            undo.callback(exchange.into.close)
+            self.pending[rank] = exchange
+
+    def _pair(self, rank: int) -> list[int]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._given.append(theirs)
+        self._keep(rank, ours)
+        return [theirs.fileno()]
+
+    def _keep(self, rank: int, sock: socket.socket) -> None:
+        self._undo.callback(sock.close)
+        sock.setblocking(False)
+        self._sockets[rank] = sock
+
+    def close_given(self) -> None:
+        """Close the ends that others hold by now."""
+        while self._given:
+            self._given.pop().close()
+
+    def turn(self, deadline: Deadline) -> None:
+        """Send and read what can be, or wait a moment for that to change."""
+        ended = self._poll(min(_LOOK, deadline.left()))
+        for rank, exchange in list(self.pending.items()):
+            try:
+                exchange.sent = exchange.sent or exchange.out.push()
+                exchange.received = exchange.received or exchange.into.pull()
+            except (EOFError, ConnectionError):
+                raise self._lost(rank) from None
+            if exchange.sent and exchange.received:
+                self._accept(rank, self.pending.pop(rank))
+            elif rank in ended:  # it had ended before we read, so there is no more to come
+                raise self._lost(rank)
+        if self.pending and not deadline.left():
+            who = ", ".join(self._parent.name(rank) for rank in self.pending)
+            me = self._parent.name(self._own)
+            raise CollectiveTimeout(f"{me} waited {deadline} for a subgroup, in vain for {who}")
+
+    def _poll(self, seconds: float) -> set[int]:
+        """Wait until something happens. Those that have ended, as processes or in the parent group."""
+        poll, whose = select.poll(), {}
+        for rank, exchange in self.pending.items():
+            link, pidfd = self._parent.sockets[rank], self._parent.pidfds[rank]
+            assert link is not None
+            events = (0 if exchange.received else select.POLLIN) | (0 if exchange.sent else select.POLLOUT)
+            poll.register(link, events | select.POLLRDHUP)
+            poll.register(pidfd, select.POLLIN)
+            whose[link.fileno()], whose[pidfd] = (rank, _GONE), (rank, select.POLLIN)
+        return {whose[fd][0] for fd, told in poll.poll(seconds * 1000) if told & whose[fd][1]}
+
+    def _lost(self, rank: int) -> PeerLost:
+        died = select.poll()
+        died.register(self._parent.pidfds[rank], select.POLLIN)
+        how = "died" if died.poll(0) else "left the group"
+        return PeerLost(
+            f"{self._parent.name(rank)} {how} while {self._parent.name(self._own)} formed a subgroup with it"
+        )
+
+    def _accept(self, rank: int, exchange: _Exchange) -> None:
+        header = _HEADER.unpack(exchange.into.data)
+        if header != (_MAGIC, self._part.number, rank) or len(exchange.into.fds) != exchange.expected:
+            raise RendezvousError(
+                f"{self._parent.name(rank)} formed another subgroup than {self._parent.name(self._own)} at this time: "
+                "all ranks of a group must form its subgroups in one order"
+            )
+        if exchange.expected == 2:
+            self._keep(rank, socket.socket(fileno=exchange.into.fds.pop()))
+        self._done[rank] = exchange
+
+    def links(self, fd: int) -> Links:
+        """The new links, when nobody is waited for any more. They hold nothing of the parent's."""
+        parent, members = self._parent, self._part.members
+        fds: list[int] = []
+        pidfds: list[int] = []
+        for rank in members:
+            if rank == self._own:
+                fds.append(os.dup(fd))
+                self._undo.callback(os.close, fds[-1])
+                pidfds.append(-1)
+            else:
+                fds.append(self._done[rank].into.fds[0])
+                pidfds.append(os.dup(parent.pidfds[rank]))
+                self._undo.callback(os.close, pidfds[-1])
+        sockets = [self._sockets.get(rank) for rank in members]
+        return Links(sockets, fds, [parent.hosts[r] for r in members], [parent.pids[r] for r in members], pidfds)

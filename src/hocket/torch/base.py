@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..calls.executor import Jobs
+from ..config import job_secret
 from ..errors import MismatchError
 from ..group import assemble
 from ..rendezvous.links import connect
@@ -67,7 +68,10 @@ class Base(dist.ProcessGroup):
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
         self._group = assemble(
-            rank, size, timeout, lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout)
+            rank,
+            size,
+            timeout,
+            lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout, secret=job_secret()),
         )
         self._jobs = Jobs()
         # As many as there are futures of messages, which nobody else may wait for.

@@ -38,6 +38,6 @@ def cache_bytes(folder: Path, level: int) -> int:
                 continue
             text = (index / "size").read_text().strip()  # "1024K"
             return int(text.rstrip("KMG")) * {"K": KIB, "M": KIB**2, "G": KIB**3}.get(text[-1], 1)
-        except (OSError, ValueError):
+        except (FileNotFoundError, PermissionError, ValueError):  # no others: ranks must not see different hosts
             continue
     return 0
