@@ -1,0 +1,285 @@
+"""What links carry, what nobody else learns of them, and meetings that fail and are tried again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import SECRET, is_gone, open_descriptors, until
+
+from hocket.config import Config, job_secret
+from hocket.deadline import Deadline
+from hocket.errors import RendezvousError
+from hocket.rendezvous import links as links_module
+from hocket.rendezvous.links import Links, connect, forget_doors, join
+from hocket.rendezvous.mesh import Gone
+from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.sockets import dial
+from hocket.rendezvous.store import UnixStore
+
+
+def meet(config: Config, timeout: float | None = None) -> Links:
+    fd = os.memfd_create("test")
+    try:
+        return join(config, fd, timeout)
+    finally:
+        os.close(fd)
+
+
+def configs(address: str, size: int, launcher: str) -> list[Config]:
+    return [Config(r, size, r, size, address, SECRET, launcher, 20.0) for r in range(size)]
+
+
+def readable(*fds: int, seconds: float = 0.0) -> list[int]:
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(seconds * 1000)]
+
+
+# ---- pidfds ----
+
+
+def _rank_with_child(config: Config, pipe: Any) -> None:
+    """Meets, forks a child that holds all it has, and waits to be killed."""
+    links = meet(config)
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    pipe.send((child, links.pids))
+    signal.pause()
+
+
+def test_a_pidfd_tells_of_a_death_that_the_socket_hides(address: str, server: UnixStoreServer) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    mine, theirs = configs(address, 2, "hocket run")
+    process = context.Process(target=_rank_with_child, args=(theirs, there))
+    process.start()
+    with closing(meet(mine)) as links:
+        child, pids = here.recv()
+        assert pids == links.pids == [os.getpid(), process.pid]
+        assert links.pidfds[0] == -1
+        assert not any(os.get_inheritable(fd) for fd in (links.pidfds[1], *links.fds))
+        assert links.sockets[1] is not None
+        assert not readable(links.pidfds[1], links.sockets[1].fileno())
+        try:
+            process.kill()
+            begin = time.monotonic()
+            assert readable(links.pidfds[1], seconds=20.0) == [links.pidfds[1]]
+            print(f"the death was seen after {1000 * (time.monotonic() - begin):.1f} ms")
+            assert not is_gone(child)
+            assert not readable(links.sockets[1].fileno())  # which is why the pidfd is needed
+        finally:
+            os.kill(child, signal.SIGKILL)
+            process.join(20)
+            process.close()
+            here.close()
+            there.close()
+
+
+def test_outboxes_can_be_closed_alone(address: str, server: UnixStoreServer) -> None:
+    before = open_descriptors()
+    with ThreadPoolExecutor(2) as pool:
+        for links in pool.map(meet, configs(address, 2, "hocket run")):
+            links.close_outboxes()
+            links.close_outboxes()
+            assert links.fds == []
+            assert len([fd for fd in links.pidfds if fd >= 0]) == 1
+            links.close()
+    until(lambda: len(open_descriptors()) <= len(before), "the server's ends closed")
+
+
+# ---- the secret ----
+
+
+class Recorder:
+    """A store that everybody reads."""
+
+    def __init__(self, store: UnixStore) -> None:
+        self.store, self.seen = store, [b""]
+
+    def set(self, key: str, value: bytes) -> None:
+        self.seen += [key.encode(), value]
+        self.store.set(key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        value = self.store.get(key, timeout)
+        self.seen.append(value)
+        return value
+
+
+def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: UnixStoreServer) -> None:
+    """The links are proved with the secret, with nothing else, and the store does not hold it."""
+    secret = os.urandom(32)
+
+    def rank(rank: int, secret: bytes = secret, timeout: float = 20.0) -> tuple[list[bytes], Links]:
+        fd = os.memfd_create("test")
+        with closing(UnixStore(address, SECRET, 20.0)) as plain:
+            store = Recorder(plain)
+            try:
+                return store.seen, connect(store, rank, 2, fd, timeout, f"{secret[:1].hex()}/", secret=secret)
+            finally:
+                os.close(fd)
+
+    with ThreadPoolExecutor(2) as pool:
+        for seen, links in pool.map(rank, range(2)):
+            everything = b"\n".join(seen)
+            assert len(seen) > 4
+            for length in (32, 16, 8):
+                pieces = [secret[i : i + length] for i in range(0, 33 - length, 8)]
+                assert not any(piece in everything or piece.hex().encode() in everything for piece in pieces)
+            links.close()
+        # One who only knows what the store holds: all values of it, as secrets.
+        waiting = pool.submit(rank, 0, b"\0" + secret, 2.0)
+        with closing(UnixStore(address, SECRET, 20.0)) as plain:
+            plain.set("00/1", (card := plain.get("00/0", 20.0))[:-1] + b"!")  # so that rank 0 waits for links
+            name = "@" + card[card.index(b"@hocket-") + 1 :][:39].decode()
+            for known in [card, *seen]:
+                with pytest.raises((RendezvousError, TimeoutError)):
+                    dial(name, known, Deadline(1.0)).close()
+        with pytest.raises(RendezvousError):
+            waiting.result(20)
+
+
+RUN = {"HOCKET_ADDRESS": "@hocket-1", "HOCKET_SECRET": "00ff" * 8}
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "29500"}
+
+
+def test_the_secret_that_the_environment_tells() -> None:
+    assert job_secret(RUN | TORCHRUN) == bytes.fromhex("00ff" * 8) == Config.from_env(RUN | TORCHRUN).secret
+    assert job_secret(TORCHRUN) == Config.from_env(TORCHRUN).secret != b""
+    assert job_secret(TORCHRUN) == job_secret(TORCHRUN | {"RANK": "0"}) != job_secret(TORCHRUN | {"MASTER_PORT": "1"})
+    for nothing in ({}, {"RANK": "1"}, {"HOCKET_SECRET": "no hex"}, {"OMPI_COMM_WORLD_SIZE": "2"}):
+        assert job_secret(nothing) == b""
+
+
+# ---- meetings that fail ----
+
+
+@pytest.mark.parametrize("early", [0, 1, 2])
+@pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
+def test_a_rank_that_gave_up_too_early_tries_again_and_meets(address: str, launcher: str, early: int) -> None:
+    """And so do the ranks of the next meeting."""
+    ranks = configs(address, 3, launcher)
+    gave_up = threading.Event()
+
+    def impatient() -> Links:
+        for timeout in (0.05, 0.1):
+            with pytest.raises(RendezvousError):
+                meet(ranks[early], timeout)
+        gave_up.set()
+        return meet(ranks[early])
+
+    def patient(config: Config) -> Links:
+        if config.rank == (early + 1) % 3:  # one waits all along, the other comes late
+            assert gave_up.wait(20)
+        for _ in range(3):  # rank 0 may hold the meeting point, and give up: that ends the meeting for all
+            with suppress(RendezvousError):
+                return meet(config)
+        raise AssertionError("never met")
+
+    with closing(UnixStoreServer(address, SECRET).start()), ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(impatient if c.rank == early else lambda c=c: patient(c)) for c in ranks]  # type: ignore[misc]
+        check_linked([each.result(60) for each in found])
+        check_linked(list(pool.map(meet, ranks)))
+
+
+def check_linked(found: list[Links]) -> None:
+    """Every two of them hold the two ends of one socket."""
+    for r, links in enumerate(found):
+        for q, sock in enumerate(links.sockets):
+            if sock is not None:
+                sock.send(bytes([r, q]))
+    for r, links in enumerate(found):
+        for q, sock in enumerate(links.sockets):
+            if sock is not None:
+                assert sock.recv(9) == bytes([q, r])
+    for links in found:
+        links.close()
+
+
+def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: UnixStoreServer) -> None:
+    """The others' doors are closed; so the next try is for the next meeting."""
+    with closing(UnixStore(address, SECRET, 20.0)) as store:
+        fds = [os.memfd_create("test") for _ in range(2)]
+
+        def first(rank: int) -> Links:
+            with closing(UnixStore(address, SECRET, 20.0)) as own:
+                return connect(own, rank, 2, fds[rank], 20.0, "0/", secret=SECRET)
+
+        with ThreadPoolExecutor(2) as pool:
+            for links in pool.map(first, range(2)):
+                links.close()
+        card = store.get("0/1", 1.0)
+    with (
+        closing(UnixStoreServer(address + "x", SECRET).start()),
+        closing(UnixStore(address + "x", SECRET, 20.0)) as store,
+    ):
+        store.set("0/size", b"2")
+        store.set("0/0", card)  # of one that has left
+        ranks = configs(address + "x", 2, "hocket run")
+        with pytest.raises(RendezvousError, match=r"could not be connected: .* is not there any more") as caught:
+            meet(ranks[1])
+        assert isinstance(caught.value.__cause__, Gone)
+        store.set("1/size", b"2")
+        with pytest.raises(RendezvousError, match="rank 0 did not arrive within"):
+            meet(ranks[1], 0.05)
+        assert store.get("1/1", 0.0)
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: UnixStoreServer) -> None:
+    (config, _) = configs(address, 2, "hocket run")
+    before = open_descriptors()
+    for _ in range(20):
+        with pytest.raises(RendezvousError):
+            meet(config, 0.01)
+    until(lambda: len(open_descriptors()) <= len(before) + 1, "all but the door closed")
+    forget_doors()
+    assert open_descriptors() == before
+
+
+def test_a_forked_child_does_not_keep_the_door_open(address: str, server: UnixStoreServer) -> None:
+    (config, _) = configs(address, 2, "hocket run")
+    with pytest.raises(RendezvousError):
+        meet(config, 0.01)
+    with closing(UnixStore(address, SECRET, 20.0)) as store:
+        card = store.get("0/0", 1.0)
+    name = card[card.index(b"@hocket-") + 1 :][:39].decode()
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        forget_doors()
+
+        def closed() -> bool:
+            with socket.socket(socket.AF_UNIX) as sock, suppress(ConnectionRefusedError):
+                sock.connect("\0" + name)
+                return False
+            return True
+
+        until(closed, "nobody listening")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_container_without_proc_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", missing)
+        assert links_module._whereabouts() == (socket.gethostname(), "")
