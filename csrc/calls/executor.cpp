@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "wait/fork.h"
+
 namespace hocket {
 
 namespace {
@@ -12,50 +14,62 @@ constexpr std::chrono::milliseconds between_looks{50};
 
 }  // namespace
 
-void Queue::put(Job& job, When when) {
-  bool wakes;
-  {
-    const Lock lock(mutex_);
-    job.number_ = put_.load(std::memory_order_relaxed);
-    jobs_.push_back(&job);
-    put_.store(job.number_ + 1, std::memory_order_relaxed);
-    if (when == soon) due_ = job.number_ + 1;
-    wakes = when == soon || (when == later && asleep_);
-  }
-  if (wakes) engine_.notify_one();
+Executor::Executor() : born_(forks()), state_(std::make_unique<State>()) {}
+
+Executor::~Executor() {
+  if (forks() != born_) state_.release();
 }
 
-Queue::Outcome Queue::wait(const Job& job, std::optional<Deadline> deadline, const std::function<void()>& signals) {
+void Executor::put(Job& job, When when) {
+  bool wakes;
+  {
+    const Lock lock(state_->mutex);
+    job.number_ = put_.load(std::memory_order_relaxed);
+    state_->jobs.push_back(&job);
+    put_.store(job.number_ + 1, std::memory_order_relaxed);
+    if (when == soon) state_->due = job.number_ + 1;
+    wakes = when == soon || state_->asleep;
+  }
+  if (wakes) state_->engine.notify_one();
+}
+
+Executor::Outcome Executor::wait(const Job& job, std::optional<Deadline> deadline, const Signals& signals) {
   return wait_until(job.number_ + 1, deadline, signals);
 }
 
+void Executor::wait_for_room(uint64_t count, const Signals& signals) {
+  if (in_flight_now() > count && !inside()) wait_until(put_.load(std::memory_order_relaxed) - count, {}, signals);
+}
+
 // Until `count` jobs have ended.
-Queue::Outcome Queue::wait_until(uint64_t count, std::optional<Deadline> deadline,
-                                 const std::function<void()>& signals) {
+Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> deadline, const Signals& signals) {
+  State& s = *state_;
   const auto all_ended = [&] { return ended_.load(std::memory_order_acquire) >= count; };
-  if (!all_ended() && turn_.mine())
-    throw Failure{Failure::internal, -1, "a call cannot wait for one that comes after it"};
+  if (!all_ended() && inside()) {
+    throw Refusal{
+        "inside of a call, by its operator or in a signal handler, nothing can be waited for that comes after it"};
+  }
   while (!all_ended()) {
     if (!deadline) {
-      std::unique_lock<Turn> turn(turn_, std::try_to_lock);
+      std::unique_lock<Turn> turn(s.turn, std::try_to_lock);
       if (!turn && !served() && !turn.try_lock_until(Clock::now() + between_looks)) {
         signals();
         continue;
       }
       if (turn && all_ended()) break;
       if (turn) {
-        lead(count);
+        lead(count, Deadline::max());
         return done_here;
       }
     }
-    Lock lock(mutex_);
+    Lock lock(s.mutex);
     if (all_ended()) break;
-    due_ = std::max(due_, count);
-    engine_.notify_one();
-    ++waiting_;
+    s.due = std::max(s.due, count);
+    s.engine.notify_one();
+    ++s.waiting;
     const Deadline look = Clock::now() + between_looks;
-    waiters_.wait_until(lock, deadline ? std::min(look, *deadline) : look);
-    --waiting_;
+    s.waiters.wait_until(lock, deadline ? std::min(look, *deadline) : look);
+    --s.waiting;
     lock.unlock();
     if (all_ended()) break;
     if (deadline && Clock::now() >= *deadline) return in_flight;
@@ -65,69 +79,83 @@ Queue::Outcome Queue::wait_until(uint64_t count, std::optional<Deadline> deadlin
 }
 
 // Does jobs until `count` have ended. The turn is ours.
-void Queue::lead(uint64_t count) {
-  Lock lock(mutex_);
-  while (!jobs_.empty() && ended_.load(std::memory_order_relaxed) < count) {
-    Job& job = *jobs_.front();
+void Executor::lead(uint64_t count, Deadline limit) {
+  Lock lock(state_->mutex);
+  while (!state_->jobs.empty() && ended_.load(std::memory_order_relaxed) < count) {
+    Job& job = *state_->jobs.front();
     lock.unlock();
     std::exception_ptr thrown;
     try {
-      job.run();
+      job.run(limit);
     } catch (...) {
       thrown = std::current_exception();
     }
     lock.lock();
-    jobs_.pop_front();
+    state_->jobs.pop_front();
     ended_.fetch_add(1, std::memory_order_release);
-    if (waiting_ > 0) waiters_.notify_all();
+    if (state_->waiting > 0) state_->waiters.notify_all();
     if (thrown) std::rethrow_exception(thrown);
   }
 }
 
-std::unique_lock<Turn> Queue::turn() {
-  std::unique_lock<Turn> turn(turn_, std::try_to_lock);
-  if (turn && busy()) lead(UINT64_MAX);
+std::unique_lock<Turn> Executor::acquire(Deadline deadline, const Signals& signals) {
+  if (inside()) {
+    throw Refusal{
+        "a call was made inside of another call of this group, by its operator or by a signal handler that interrupted "
+        "it: it would wait for itself. Make it when that call has returned, or in another group"};
+  }
+  std::unique_lock<Turn> turn(state_->turn, std::try_to_lock);
+  while (!turn && !turn.try_lock_until(std::min(deadline, Clock::now() + between_looks))) {
+    if (Clock::now() >= deadline) return turn;
+    signals();
+  }
+  if (busy()) lead(UINT64_MAX, deadline);
   return turn;
 }
 
-bool Queue::serve() {
-  Lock lock(mutex_);
-  served_ = !stopping_;
-  const auto due = [&] { return stopping_ || ended_.load(std::memory_order_relaxed) < due_; };
-  asleep_ = true;
-  engine_.wait(lock, [&] { return due() || put_.load(std::memory_order_relaxed) != seen_; });
-  asleep_ = false;
+bool Executor::serve() {
+  State& s = *state_;
+  Lock lock(s.mutex);
+  served_ = !s.stopping;
+  const auto due = [&] { return s.stopping || ended_.load(std::memory_order_relaxed) < s.due; };
+  s.asleep = true;
+  s.engine.wait(lock, [&] { return due() || put_.load(std::memory_order_relaxed) != s.seen; });
+  s.asleep = false;
   bool refused = false;  // whether another thread had the turn a while ago
-  while (!stopping_) {
+  while (!s.stopping) {
     if (!due()) {
       refused = false;
     } else {
       lock.unlock();
       try {
-        std::unique_lock<Turn> turn(turn_, std::try_to_lock);
+        std::unique_lock<Turn> turn(s.turn, std::try_to_lock);
         if (!turn && refused) turn.try_lock_until(Clock::now() + between_looks);
         refused = !turn;
-        if (turn) lead(UINT64_MAX);
+        if (turn) lead(UINT64_MAX, Deadline::max());
       } catch (...) {  // a job keeps its error; and nobody is here to be interrupted
       }
       lock.lock();
     }
-    if (!due() && put_.load(std::memory_order_relaxed) == seen_) return true;
+    if (!due() && put_.load(std::memory_order_relaxed) == s.seen) return true;
     // Who has the turn will most likely do what is due, and be done before long: to wait for the turn at once would
     // make a wake-up of each release of it.
-    seen_ = put_.load(std::memory_order_relaxed);
-    engine_.wait_for(lock, a_while, [&, before = due_] { return due() && (stopping_ || due_ != before); });
-    due_ = std::max(due_, seen_);
+    s.seen = put_.load(std::memory_order_relaxed);
+    s.engine.wait_for(lock, a_while, [&, before = s.due] { return due() && (s.stopping || s.due != before); });
+    s.due = std::max(s.due, s.seen);
   }
   return false;
 }
 
-void Queue::stop(const std::function<void()>& signals) {
-  if (!turn_.mine()) wait_until(put_.load(std::memory_order_relaxed), {}, signals);
-  const Lock lock(mutex_);
-  stopping_ = true;
+void Executor::stop(const Signals& signals) {
+  if (!inside()) wait_until(put_.load(std::memory_order_relaxed), {}, signals);
+  dismiss();
+}
+
+void Executor::dismiss() {
+  const Lock lock(state_->mutex);
+  state_->stopping = true;
   served_ = false;
-  engine_.notify_one();
+  state_->engine.notify_one();
 }
 
 }  // namespace hocket

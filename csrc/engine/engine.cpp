@@ -71,10 +71,11 @@ class Run {
         bases_{const_cast<std::byte*>(inp), out, program.scratch.data()},
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),
+        deadline_(deadline),
         wait_(port, deadline) {
-    for (Way& way : program.ways) {
-      way.kind = Way::unknown;
-      way.posted.clear();
+    for (Protocol& protocol : program.protocols) {
+      protocol.kind = Protocol::unknown;
+      protocol.posted.clear();
     }
   }
 
@@ -93,8 +94,8 @@ class Run {
       }
     }
     for (size_t i = 0; i < program_.sends.size(); ++i) {  // what was viewed may change once we return
-      if (program_.ways[i].kind != Way::viewed) continue;
-      const uint64_t last = program_.ways[i].posted.size() / program_.sends[i].peers.size() - 1;
+      if (program_.protocols[i].kind != Protocol::viewed) continue;
+      const uint64_t last = program_.protocols[i].posted.size() / program_.sends[i].peers.size() - 1;
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
@@ -110,13 +111,13 @@ class Run {
     const uint64_t segment = sends_.segment();
     if (s.after != nothing && !receives_.passed(s.after, segment)) return false;
     const uint64_t bytes = sends_.bytes();
-    Way& view = way(sends_.index());
-    if (view.kind == Way::put) {
+    Protocol& view = protocol(sends_.index());
+    if (view.kind == Protocol::put) {
       if (!put(s, bytes, nullptr)) return false;
       sends_.advance();
       return true;
     }
-    if (view.kind == Way::viewed) {
+    if (view.kind == Protocol::viewed) {
       if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
         blocker_ = s.peers.front();
         return false;
@@ -138,8 +139,8 @@ class Run {
 
   // Whether what a send has posted can be overwritten: always if it was staged, and once it is read if it was a view.
   bool read(size_t index, uint64_t segment) {
-    const Way& view = program_.ways[index];
-    if (view.kind != Way::viewed) return true;
+    const Protocol& view = program_.protocols[index];
+    if (view.kind != Protocol::viewed) return true;
     const auto& peers = program_.sends[index].peers;
     for (size_t k = 0; k < peers.size(); ++k) {
       if (port_.consumed(peers[k], view.posted[segment * peers.size() + k])) continue;
@@ -151,16 +152,24 @@ class Run {
 
   bool receive() {
     const Receive& r = receives_.record();
-    const uint64_t segment = receives_.segment(), offset = receives_.offset(), bytes = receives_.bytes();
+    const uint64_t segment = receives_.segment(), bytes = receives_.bytes();
     for (int32_t send : r.before) {
       if (!sends_.passed(send, segment) || !read(send, segment)) return false;
     }
+    if (!gather(r, segment, bytes)) return false;
+    forward(r, segment, bytes);
+    receives_.advance();
+    return true;
+  }
+
+  // Finds all sources of the current receive; false if one is not there yet.
+  bool gather(const Receive& r, uint64_t segment, uint64_t bytes) {
     const size_t k = r.sources.size();
     sources_.resize(k);
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
-        sources_[i] = at(source.place) + offset;
+        sources_[i] = at(source.place) + receives_.offset();
         continue;
       }
       Message message;
@@ -174,37 +183,46 @@ class Run {
       }
       sources_[i] = message.data;
     }
+    return true;
+  }
+
+  // Folds the sources to where they go, and in the same pass to where the next send would take them.
+  void forward(const Receive& r, uint64_t segment, uint64_t bytes) {
+    const uint64_t offset = receives_.offset();
     const Send* next = fusible(segment) ? &sends_.record() : nullptr;
-    const bool direct = next != nullptr && way(sends_.index()).kind == Way::put;
+    const bool direct = next != nullptr && protocol(sends_.index()).kind == Protocol::put;
     std::byte* also = next == nullptr ? nullptr : port_.reserve(next->peers, direct ? 0 : bytes);
     if (direct && also != nullptr) also = port_.target(next->peers[0]) + next->from.offset + offset;
     apply(r, at(r.to) + offset, also, bytes);
     for (const Source& source : r.sources) {
       if (source.peer != local) port_.release(source.peer);
     }
-    if (also != nullptr) {
-      if (direct) {
-        put(*next, bytes, also);
-      } else {
-        port_.post(next->peers, bytes, label(next->mark, segment));
-      }
-      sends_.advance();
+    if (also == nullptr) return;
+    if (direct) {
+      put(*next, bytes, also);
+    } else {
+      port_.post(next->peers, bytes, label(next->mark, segment));
     }
-    receives_.advance();
-    return true;
+    sends_.advance();
   }
 
-  Way& way(size_t index) {
-    Way& way = program_.ways[index];
-    if (way.kind != Way::unknown) return way;
+  // Who has given up in the meantime said why; else this rank is the first to.
+  [[noreturn]] void overrun() {
+    port_.check(-1, Deadline::max());
+    throw Failure{Failure::timeout, -1, "its operator took longer than the call may"};
+  }
+
+  Protocol& protocol(size_t index) {
+    Protocol& found = program_.protocols[index];
+    if (found.kind != Protocol::unknown) return found;
     const Send& s = program_.sends[index];
     const auto known = [&](int32_t peer) { return port_.target(peer) != nullptr; };
     if (s.put && std::all_of(s.peers.begin(), s.peers.end(), known)) {
-      way.kind = Way::put;
+      found.kind = Protocol::put;
     } else {
-      way.kind = !s.staged && port_.reachable(at(s.from), s.bytes) ? Way::viewed : Way::staged;
+      found.kind = !s.staged && port_.reachable(at(s.from), s.bytes) ? Protocol::viewed : Protocol::staged;
     }
-    return way;
+    return found;
   }
 
   // Writes the current segment of `s` into the output of each peer, but for the one at `done`, where it is already.
@@ -231,7 +249,7 @@ class Run {
     const Send& s = sends_.record();
     const Receive& r = receives_.record();
     return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset &&
-           way(sends_.index()).kind != Way::viewed;
+           protocol(sends_.index()).kind != Protocol::viewed;
   }
 
   void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
@@ -240,6 +258,7 @@ class Run {
       if (bytes != 0 && to != sources_[0]) std::memcpy(to, sources_[0], bytes);
     } else if (program_.custom) {
       program_.custom(to, sources_.data(), k, bytes / program_.itemsize);
+      if (program_.slow && Clock::now() > deadline_) overrun();
     } else {
       program_.fold(to, also, sources_.data(), k, bytes / program_.itemsize, r.finished ? program_.divisor : 1);
       return;
@@ -253,6 +272,7 @@ class Run {
   const std::array<std::byte*, 3> bases_;
   Cursor<Send> sends_;
   Cursor<Receive> receives_;
+  const Deadline deadline_;
   Wait wait_;
   int blocker_ = -1;
   std::vector<const void*> sources_;
@@ -260,9 +280,26 @@ class Run {
 
 }  // namespace
 
+void measure(Program& program) {
+  const auto reach = [](uint64_t& most, Buffer buffer, const Place& place, uint64_t bytes) {
+    if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
+  };
+  program.inp_bytes = program.out_bytes = 0;
+  for (const Send& s : program.sends) {
+    reach(program.inp_bytes, inp, s.from, s.bytes);
+    reach(program.out_bytes, out, s.from, s.bytes);
+  }
+  for (const Receive& r : program.receives) {
+    reach(program.out_bytes, out, r.to, r.bytes);
+    for (const Source& source : r.sources) {
+      if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
+    }
+  }
+}
+
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline) {
   program.scratch.resize(program.tmp_bytes);
-  program.ways.resize(program.sends.size());
+  program.protocols.resize(program.sends.size());
   Run(program, port, call, inp, out, deadline).finish();
 }
 

@@ -62,7 +62,7 @@ struct Receive {
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
 // it lies; `posted` is, for each segment and peer, up to which message that peer must have read before it may change.
 // Put: written to where it is to be.
-struct Way {
+struct Protocol {
   enum Kind { unknown, staged, viewed, put } kind = unknown;
   std::vector<uint64_t> posted;
 };
@@ -82,13 +82,19 @@ struct Program {
   std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  std::string text;  // what an error calls it
+  bool slow;                      // `custom` is a function of Python's, which may take longer than the call
+  uint64_t inp_bytes, out_bytes;  // of the caller's memory, as far as this program touches it
+  std::string text;               // what an error calls it
   // What lasts from run to run only to save its allocation.
-  std::vector<std::byte> scratch;  // tmp
-  std::vector<Way> ways;           // one per send
+  std::vector<std::byte> scratch;   // tmp
+  std::vector<Protocol> protocols;  // one per send
 };
 
-// Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the buffers hold anything.
+// Finds `inp_bytes` and `out_bytes`, when the lists are complete.
+void measure(Program& program);
+
+// Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
+// and others may still read and write the caller's memory.
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
 // A channel is an ordered stream of messages from one rank to another. A Port is one rank's end of all its channels:
-// all that the engine knows of the world. Shared memory implements it (shm.h); a test fakes it, with delays and deaths.
+// all that the engine knows of the world. A transport implements it; a test fakes it, with delays and deaths.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,6 @@ class Port : public Waiter {
   virtual void release(int peer) = 0;
   // Throws Failure when `peer` sent something else than this rank waits for.
   [[noreturn]] virtual void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) = 0;
-  // The most bytes that one message may have.
-  virtual uint64_t capacity() const = 0;
 };
 
 }  // namespace hocket

@@ -187,7 +187,7 @@ bool Mailbox::send_now(int destination, int64_t tag, const std::string& meta, co
   const auto* from = static_cast<const std::byte*>(data);
   for (uint64_t written = 0; written < bytes;) written += out.ring.write(from + written, bytes - written);
   out.ring.publish();
-  waiter_.ring(destination);
+  waiter_.notify(destination);
   return true;
 }
 
@@ -205,7 +205,7 @@ bool Mailbox::receive_now(int source, int64_t tag, const std::function<std::byte
   Incoming& in = incoming_[source];
   if (!posted_.empty() || !unexpected_.empty() || in.message || in.failure || in.ring.empty()) return false;
   if (!in.ring.take(tag, place)) return false;
-  waiter_.ring(source);
+  waiter_.notify(source);
   return true;
 }
 
@@ -297,7 +297,7 @@ bool Mailbox::push(int destination) {
     if (!send.begun) send.begun = out.ring.begin(send.tag, send.bytes, send.meta);
     if (send.begun) send.moved += out.ring.write(send.data + send.moved, send.bytes - send.moved);
     if (!out.ring.publish()) break;
-    waiter_.ring(destination);
+    waiter_.notify(destination);
     moved = true;
     if (send.moved < send.bytes) continue;
     finish(send);
@@ -324,7 +324,7 @@ bool Mailbox::pull(int source) {
     }
     in.message ? pull_payload(in) : pull_header(source);
     in.ring.release();
-    waiter_.ring(source);
+    waiter_.notify(source);
     if (!in.message || !in.message->complete()) continue;
     if (in.receive && in.receive->kind == Operation::receive) finish(*in.receive);
     in.receive.reset();
@@ -376,7 +376,7 @@ void Mailbox::claim(const Ticket& ticket, const Arrival& message) {
   Operation& receive = *ticket;
   const Envelope& sent = message->envelope;
   receive.message = message;
-  waiter_.ring(rank_);  // another thread may wait for just this
+  waiter_.notify(rank_);  // another thread may wait for just this
   if (receive.kind == Operation::receive) {
     if (sent.meta != receive.meta || sent.bytes != receive.bytes) {
       message->drop();
@@ -393,7 +393,7 @@ void Mailbox::claim(const Ticket& ticket, const Arrival& message) {
 void Mailbox::finish(Operation& operation, std::optional<Failure> failure) {
   operation.finished = true;
   operation.failure = std::move(failure);
-  waiter_.ring(rank_);  // the thread that waits for it may be another one
+  waiter_.notify(rank_);  // the thread that waits for it may be another one
 }
 
 // ---- what cannot go on ----------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ void Mailbox::finish(Operation& operation, std::optional<Failure> failure) {
 void Mailbox::break_outgoing(int destination, const Failure& why) {
   Outgoing& out = outgoing_[destination];
   out.ring.give_up(1 + static_cast<uint32_t>(why.kind));
-  waiter_.ring(destination);
+  waiter_.notify(destination);
   for (const Ticket& send : std::exchange(out.queue, {})) finish(*send, why);
   out.failure = {why.kind, destination, "a send to it was given up in the middle: " + why.text};
 }

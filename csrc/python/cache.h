@@ -1,26 +1,16 @@
-// The short way into a collective. The first call with given arguments goes the long way, through Python, where it is
-// checked, planned and bound; what was bound is remembered under the look of its arguments, and the next call that
-// looks the same finds it again here, in a fraction of a microsecond.
+// Prepared calls, remembered by what they looked like. The first call with given arguments goes the slow path, through
+// Python, where it is prepared; the next one that looks the same finds it here, in a fraction of a microsecond.
 //
-// All calls of a rank, long and short, take turns (queue.h). A short one is made where it can have the turn at once, or
-// is queued if it is asynchronous; else it goes the long way, which always queues.
+// Guarded by Python's lock.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <array>
-#include <atomic>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "engine/engine.h"
-#include "python/jobs.h"
-#include "transport/shm/endpoint.h"
+#include "python/prepared.h"
 
 namespace hocket {
-
-namespace nb = nanobind;
 
 // What a NumPy array looks like to a call. Only plain arrays have a look: contiguous, aligned, of at most four axes.
 struct Look {
@@ -28,9 +18,13 @@ struct Look {
   int axes = 0;
   std::array<intptr_t, 4> shape{};
   bool operator==(const Look&) const = default;
+
+  // False if `h` has none. None looks like no array.
+  static bool of(nb::handle h, bool written, Look& look);
+  nb::object fresh() const;  // a new array that looks so
 };
 
-// What the short way tells apart; src/hocket/short.py has the same list.
+// The methods that are told apart; src/hocket/calls/fastpath.py has the same list.
 struct Method {
   enum : int {
     all_reduce,
@@ -47,50 +41,30 @@ struct Method {
   };
 };
 
-// A call that needs only to be made.
-struct Bound {
-  Program& call() const { return *nb::inst_ptr<Program>(program); }
-
-  nb::object program;
-  uint64_t fingerprint = 0;
-  const std::byte* inp = nullptr;
-  std::byte* out = nullptr;
-  nb::object alive, result;
+// The arguments of a call, as far as the fast path knows them.
+struct Arguments {
+  int method;
+  nb::handle x, op, out, root;
 };
 
-class Calls {
+class Cache {
  public:
-  explicit Calls(SharedMemory& memory) : memory_(memory), entries_(size) {}
-  ~Calls() { forget(); }
+  Cache() : entries_(size) {}
 
-  // One collective call: enter, move, and leave only when every rank is known to have made the same call.
-  void run(const Bound& bound, Deadline deadline);
+  // Remembers a call with such arguments, if they have a look. `learns` is the rank that it was learnt from, or -1.
+  void remember(const Arguments& arguments, const Prepared& prepared, int learns);
 
-  // The result if the call was made, within so many seconds; the object `miss` if it must go the long way.
-  nb::object attempt(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within);
+  struct Found {
+    Prepared prepared;
+    int learns = -1;                // only if that rank makes the same call is it this one
+    std::shared_ptr<bool> awaited;  // whether the last one like this was waited for at once
+  };
+  // A call that looks like these arguments, bound to them; false if none is remembered.
+  bool recall(const Arguments& arguments, Found& found);
 
-  // The same for an asynchronous call: what it gives back is the work, or `miss`. `fail` is as in forms.h.
-  nb::object begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
-                   nb::object fail);
-
-  // The same for messages of up to p2p::short_bytes, of arrays that look like earlier ones. A receive waits for a few
-  // microseconds.
-  nb::object send(nb::handle x, nb::handle to, nb::handle tag);
-  nb::object receive(nb::handle from, nb::handle out, nb::handle tag);
-
-  // Remembers the program of a call that has just gone the long way, if its arguments have a look. `result` is what it
-  // gave back; `learns` is the rank that it was learnt from, or -1.
-  void remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
-                nb::object program, uint64_t fingerprint, int learns);
-  // Remembers what a message calls arrays that look like `x`.
-  void know(nb::handle x, std::string meta);
-  void forget();
-
-  Jobs jobs;
-  std::atomic<bool> enabled{true};  // false after an error, and once the group is closed
-  double seconds = 30;              // how long a call may take
-
-  static nb::object miss();
+  void forget() { entries_.assign(size, Entry{}); }
+  template <class Visit>
+  int traverse(Visit visit);
 
  private:
   struct Key {
@@ -100,42 +74,37 @@ class Calls {
     bool shared = false;    // input and output overlap,
     intptr_t distance = 0;  // with the output this many bytes behind the input
     bool operator==(const Key&) const = default;
+    static bool of(const Arguments& arguments, Key& key);
   };
   struct Entry {
     Key key;
     nb::object program;
     uint64_t fingerprint = 0;
-    int learns = -1;     // the rank that alone could tell what call this is: only if it makes the same is it this one
-    bool gives = false;  // gives back something: `out`, or a new array of `shape`
+    int learns = -1;
+    bool gives = false;  // gives back something: `out`, or a new array that looks like `result`
     Look result;
-    std::shared_ptr<bool> awaited;  // as Jobs has it
+    std::shared_ptr<bool> awaited;
     std::vector<nb::object> alive;  // what the pointers above point to
   };
 
-  struct Known {
-    Look look;
-    std::string meta;
-    nb::object dtype;  // alive, for the look
-  };
-
   static constexpr size_t size = 256, ways = 8;
-  static constexpr size_t most_known = 64;
-  static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
-  static nb::object fresh(const Look& look);
   Entry& place(const Key& key);
-  const Entry* recall(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, Bound& bound);
 
-  SharedMemory& memory_;
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
-  std::vector<Known> known_;
 };
 
-void set_error(const Failure& failure);
-nb::object caught();  // Python's error for what a handler has caught
+template <class Visit>
+int Cache::traverse(Visit visit) {
+  for (Entry& entry : entries_) {
+    if (int stop = visit(entry.program.ptr())) return stop;
+    for (nb::object& each : entry.alive) {
+      if (int stop = visit(each.ptr())) return stop;
+    }
+  }
+  return 0;
+}
 
-void bind_calls(nb::module_& m);
-void bind_forms(nb::module_& m);
-void bind_door(nb::module_& m);
+void import_numpy();  // throws what Python raises
 
 }  // namespace hocket

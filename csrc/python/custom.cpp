@@ -1,5 +1,7 @@
 #include "python/custom.h"
 
+#include "python/gil.h"
+
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
@@ -34,7 +36,7 @@ void Custom::find_loop() {
 void Custom::fold(void* to, const void* const* sources, size_t k, size_t count) {
   const auto aligned = [this](const void* data) { return reinterpret_cast<uintptr_t>(data) % alignment_ == 0; };
   const bool loops = loop_ != nullptr && aligned(to) && std::all_of(sources, sources + k, aligned);
-  std::optional<nb::gil_scoped_acquire> locked;
+  std::optional<Locked> locked;
   if (!loops || raises_) locked.emplace();
   const size_t bytes = count * itemsize_, room = (bytes + 63) / 64 * 64;
   const void* value = sources[0];
@@ -59,19 +61,33 @@ void Custom::loop(const void* a, const void* b, void* out, size_t count) {
   loop_(operands, &counted, steps, data_);
 }
 
+// Whatever the function does with its arrays, it touches no memory but theirs.
 void Custom::call(const void* a, const void* b, void* out, size_t count) {
-  function_(lend(a, count, false), lend(b, count, false), lend(out, count, true));
+  const auto data = [](const nb::object& of) { return PyArray_DATA(reinterpret_cast<PyArrayObject*>(of.ptr())); };
+  const size_t bytes = count * itemsize_;
+  const nb::object first = array(0, count), second = array(1, count), result = array(2, count);
+  std::memcpy(data(first), a, bytes);
+  std::memcpy(data(second), b, bytes);
+  with_python([&] { return function_(first, second, result); });
+  std::memcpy(out, data(result), bytes);
 }
 
-// An array of memory that is somebody else's.
-nb::object Custom::lend(const void* data, size_t count, bool written) const {
+// One of the last call, if nobody has kept it or a part of it and it is as long; else a new one.
+nb::object& Custom::array(int which, size_t count) {
+  nb::object& held = arrays_[which];
+#ifndef Py_GIL_DISABLED  // where a count may be in several parts, none is believed
+  if (held.is_valid() && Py_REFCNT(held.ptr()) == 1 &&
+      PyArray_DIM(reinterpret_cast<PyArrayObject*>(held.ptr()), 0) == static_cast<npy_intp>(count)) {
+    return held;
+  }
+#endif
   const auto counted = static_cast<npy_intp>(count);
   auto* const descr = reinterpret_cast<PyArray_Descr*>(Py_NewRef(dtype_.ptr()));
-  PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr, 1, &counted, nullptr, const_cast<void*>(data),
-                                        written ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, nullptr);
+  PyObject* made = PyArray_NewFromDescr(&PyArray_Type, descr, 1, &counted, nullptr, nullptr, 0, nullptr);
   if (made == nullptr) throw nb::python_error();
-  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(made), NPY_ARRAY_ALIGNED);
-  return nb::steal(made);
+  if (which != 2) PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(made), NPY_ARRAY_WRITEABLE);
+  held = nb::steal(made);
+  return held;
 }
 
 void bind_custom(nb::module_& m) {

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,7 +13,7 @@ namespace hocket {
 namespace nb = nanobind;
 
 // An operator on elements of one dtype. Where a ufunc has a loop over these, that is called; everything else is called
-// as f(a, b, out), with arrays that are lent to it for as long.
+// as f(a, b, out), with arrays that are its own: it may keep them, and then gets others the next time.
 class Custom {
  public:
   // `elementwise`, as ufuncs are: out may be a or b. `raises`: its loop may set an error of Python's, and is called
@@ -23,13 +24,16 @@ class Custom {
   // raises.
   void fold(void* to, const void* const* sources, size_t k, size_t count);
 
+  // Whether it is a function of Python's, which may take any time.
+  bool slow() const { return loop_ == nullptr; }
+
  private:
   using Loop = void (*)(char** operands, const intptr_t* count, const intptr_t* steps, void* data);
 
   void find_loop();
   void loop(const void* a, const void* b, void* out, size_t count);
   void call(const void* a, const void* b, void* out, size_t count);
-  nb::object lend(const void* data, size_t count, bool written) const;
+  nb::object& array(int which, size_t count);
 
   nb::object function_, dtype_;
   bool elementwise_, raises_;
@@ -37,6 +41,7 @@ class Custom {
   Loop loop_ = nullptr;
   void* data_ = nullptr;  // the loop's own
   std::vector<std::byte> scratch_;
+  std::array<nb::object, 3> arrays_;  // a, b and out of the last call
 };
 
 void bind_custom(nb::module_& m);

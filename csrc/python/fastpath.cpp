@@ -1,7 +1,7 @@
-// A method of Group that tries the short way first. In all other respects it is the function that it was made from,
-// which is the long way:
+// A method of Group that tries the fast path first. In all other respects it is the function that it was made from,
+// which is the slow path:
 //
-//     @short_way(ALL_REDUCE)
+//     @fast_path(ALL_REDUCE)
 //     def all_reduce(self, x, op="sum", *, out=None, algorithm=None, ...): ...
 //
 // It is written against Python's C API, so that it reads the caller's arguments where they lie and packs nothing.
@@ -11,18 +11,21 @@
 #include <array>
 #include <cstddef>
 
-#include "python/cache.h"
+#include "python/convert.h"
+#include "python/gil.h"
+#include "python/messages.h"
+#include "python/session.h"
 
 namespace hocket {
 
 namespace {
 
-// Names that a call on the short way may use. Those from `silent` on may only be None or False, and so say nothing.
+// Names that a call on the fast path may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
   enum Name { x, op, dst, src, out, root, tag, timeout, async_op, silent, algorithm = silent, sizes, end };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
-PyObject *sum, *zero, *calls_of, *fail_of;
+PyObject *sum, *zero, *session_of, *messages_of;
 
 struct Grammar {
   std::array<Word::Name, 2> positions;
@@ -59,7 +62,7 @@ constexpr Grammar grammar_of(int method) {
   }
 }
 
-struct Door {
+struct FastPath {
   PyObject_HEAD vectorcallfunc enter;
   PyObject* function;
   PyObject* dict;  // what functools.update_wrapper puts there
@@ -67,7 +70,7 @@ struct Door {
   Grammar grammar;
 };
 
-// The arguments behind `self`, by word; false if there is one that the short way does not know.
+// The arguments behind `self`, by word; false if there is one that the fast path does not know.
 bool understand(const Grammar& grammar, PyObject* const* args, Py_ssize_t count, PyObject* keywords, PyObject** found) {
   if (count > 2) return false;
   unsigned seen = 0;
@@ -95,49 +98,48 @@ nb::object attribute(PyObject* object, PyObject* name) {
   return value;
 }
 
-// What a call may take; nothing above zero where only the long way can tell.
-double seconds(PyObject* timeout, const Calls& calls) {
-  if (timeout == Py_None) return calls.seconds;
+// What a call may take; nothing above zero where only the slow path can tell.
+double seconds(PyObject* timeout, const Session& session) {
+  if (timeout == Py_None) return session.seconds;
   return PyFloat_CheckExact(timeout) ? PyFloat_AS_DOUBLE(timeout) : 0;
 }
 
-nb::object attempt(const Door& door, PyObject* group, Calls& calls, double within, PyObject* const* found) {
+nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found) {
   using W = Word;
+  const nb::object miss = nb::borrow(Py_NotImplemented);
   const bool later = found[W::async_op] == Py_True;
-  if (!later && found[W::async_op] != Py_False && found[W::async_op] != Py_None) return Calls::miss();
-  if (door.method == Method::send || door.method == Method::recv) {
-    if (later || found[W::timeout] != Py_None) return Calls::miss();
-    return door.method == Method::send ? calls.send(found[W::x], found[W::dst], found[W::tag])
-                                       : calls.receive(found[W::src], found[W::out], found[W::tag]);
+  if (!later && found[W::async_op] != Py_False && found[W::async_op] != Py_None) return miss;
+  if (path.method == Method::send || path.method == Method::recv) {
+    if (later || found[W::timeout] != Py_None) return miss;
+    const nb::object held = attribute(group, messages_of);
+    Messages& messages = *nb::inst_ptr<Messages>(held);
+    return path.method == Method::send ? messages.send(found[W::x], found[W::dst], found[W::tag])
+                                       : messages.receive(found[W::src], found[W::out], found[W::tag]);
   }
-  return later ? calls.begin(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within,
-                             attribute(group, fail_of))
-               : calls.attempt(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within);
+  const nb::object held = attribute(group, session_of);
+  Session& session = *nb::inst_ptr<Session>(held);
+  const double within = seconds(found[W::timeout], session);
+  if (!(within > 0)) return miss;
+  const Arguments arguments{path.method, found[W::x], found[W::op], found[W::out], found[W::root]};
+  return later ? session.begin(held, arguments, within) : session.attempt(arguments, within);
 }
 
 PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
-  const Door& door = *reinterpret_cast<Door*>(self);
+  const FastPath& path = *reinterpret_cast<FastPath*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
-  const bool reduces = (door.grammar.allowed & bits(Word::op)) != 0;
+  const bool reduces = (path.grammar.allowed & bits(Word::op)) != 0;
   PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None,
                                 Py_False};  // else null
-  if (count > 0 && understand(door.grammar, args + 1, count - 1, keywords, found)) {
+  if (count > 0 && understand(path.grammar, args + 1, count - 1, keywords, found)) {
     try {
-      const nb::object held = attribute(args[0], calls_of);
-      Calls& calls = *nb::inst_ptr<Calls>(held);
-      const double within = seconds(found[Word::timeout], calls);
-      try {
-        nb::object result = within > 0 ? attempt(door, args[0], calls, within, found) : Calls::miss();
-        if (result.ptr() != Py_NotImplemented) return result.release().ptr();
-      } catch (...) {
-        attribute(args[0], fail_of)(caught(), within);
-      }
-    } catch (nb::python_error& error) {
-      error.restore();
+      nb::object result = attempt(path, args[0], found);
+      if (result.ptr() != Py_NotImplemented) return result.release().ptr();
+    } catch (...) {
+      restore_error();
       return nullptr;
     }
   }
-  return PyObject_Vectorcall(door.function, args, flags, keywords);
+  return PyObject_Vectorcall(path.function, args, flags, keywords);
 }
 
 PyObject* bind_to(PyObject* self, PyObject* group, PyObject*) {
@@ -146,17 +148,17 @@ PyObject* bind_to(PyObject* self, PyObject* group, PyObject*) {
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
-  Door& door = *reinterpret_cast<Door*>(self);
+  FastPath& path = *reinterpret_cast<FastPath*>(self);
   Py_VISIT(Py_TYPE(self));
-  Py_VISIT(door.function);
-  Py_VISIT(door.dict);
+  Py_VISIT(path.function);
+  Py_VISIT(path.dict);
   return 0;
 }
 
 int clear(PyObject* self) {
-  Door& door = *reinterpret_cast<Door*>(self);
-  Py_CLEAR(door.function);
-  Py_CLEAR(door.dict);
+  FastPath& path = *reinterpret_cast<FastPath*>(self);
+  Py_CLEAR(path.function);
+  Py_CLEAR(path.dict);
   return 0;
 }
 
@@ -168,8 +170,8 @@ void deallocate(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Door, enter), READONLY, nullptr},
-                         {"__dictoffset__", T_PYSSIZET, offsetof(Door, dict), READONLY, nullptr},
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(FastPath, enter), READONLY, nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(FastPath, dict), READONLY, nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 PyGetSetDef attributes[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -181,34 +183,34 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_members, members},
                        {Py_tp_getset, attributes},
                        {0, nullptr}};
-PyType_Spec spec{"hocket._core.Door", sizeof(Door), 0,
+PyType_Spec spec{"hocket._core.FastPath", sizeof(FastPath), 0,
                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                  slots};
 
 }  // namespace
 
-void bind_door(nb::module_& m) {
+void bind_fastpath(nb::module_& m) {
   const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",       "out",  "root",
                                           "tag", "timeout", "async_op", "algorithm", "sizes"};
   for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
   sum = PyUnicode_InternFromString("sum");
   zero = PyLong_FromLong(0);
-  calls_of = PyUnicode_InternFromString("_calls");
-  fail_of = PyUnicode_InternFromString("_fail");
+  session_of = PyUnicode_InternFromString("_session");
+  messages_of = PyUnicode_InternFromString("_mail");
   const nb::object type = nb::steal(PyType_FromSpec(&spec));
   if (!type.is_valid()) throw nb::python_error();
-  m.attr("Door") = type;
+  m.attr("FastPath") = type;
   m.def(
-      "door",
+      "fast_path",
       [type](int method, nb::object function) {
         auto* made = reinterpret_cast<PyTypeObject*>(type.ptr());
         PyObject* self = made->tp_alloc(made, 0);
         if (self == nullptr) throw nb::python_error();
-        Door& door = *reinterpret_cast<Door*>(self);
-        door.enter = enter;
-        door.function = function.release().ptr();
-        door.method = method;
-        door.grammar = grammar_of(method);
+        FastPath& path = *reinterpret_cast<FastPath*>(self);
+        path.enter = enter;
+        path.function = function.release().ptr();
+        path.method = method;
+        path.grammar = grammar_of(method);
         return nb::steal(self);
       },
       nb::arg("method"), nb::arg("function"));

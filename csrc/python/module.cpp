@@ -8,9 +8,12 @@
 
 #include "engine/engine.h"
 #include "kernels/reduce.h"
-#include "python/cache.h"
 #include "python/convert.h"
 #include "python/custom.h"
+#include "python/gil.h"
+#include "python/messages.h"
+#include "python/requests.h"
+#include "python/session.h"
 #include "transport/shm/endpoint.h"
 
 namespace hocket {
@@ -45,10 +48,13 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .unheard = std::move(unheard),
                      .untold = std::move(untold),
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
-                     .custom = custom_fold(std::move(custom)),
+                     .custom = custom_fold(custom),
+                     .slow = !custom.is_none() && nb::cast<Custom&>(custom).slow(),
+                     .inp_bytes = 0,
+                     .out_bytes = 0,
                      .text = std::move(text),
                      .scratch = {},
-                     .ways = {}};
+                     .protocols = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
     self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put});
   }
@@ -57,6 +63,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
     for (const auto& [peer, mark, from, at] : rows) sources.push_back({peer, mark, place(from, at)});
     self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
   }
+  measure(*self);
 }
 
 void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::vector<uintptr_t>& sources, size_t count,
@@ -67,11 +74,6 @@ void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::v
       pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
 }
 
-// Python holds tickets by value.
-struct Ticket {
-  Mailbox::Ticket operation;
-};
-
 PyObject* failure_type;
 
 void translate(const std::exception_ptr& error, void*) {
@@ -79,6 +81,8 @@ void translate(const std::exception_ptr& error, void*) {
     std::rethrow_exception(error);
   } catch (const Failure& failure) {
     set_error(failure);
+  } catch (const Refusal& refusal) {
+    set_error(refusal);
   }
 }
 
@@ -89,29 +93,37 @@ void set_error(const Failure& failure) {
   PyErr_SetObject(failure_type, args.ptr());
 }
 
-nb::object caught() {
+void set_error(const Refusal& refusal) {
+  const nb::object type = nb::module_::import_("hocket.errors").attr("HocketError");
+  PyErr_SetString(type.ptr(), refusal.text.c_str());
+}
+
+void restore_error() noexcept {
   try {
     throw;
-  } catch (const nb::python_error& error) {
-    return nb::borrow(error.value());
+  } catch (nb::python_error& error) {
+    error.restore();
   } catch (const Failure& failure) {
     set_error(failure);
+  } catch (const Refusal& refusal) {
+    set_error(refusal);
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
-  return nb::borrow(nb::python_error().value());
 }
 
-void look_for_signals() {
-  nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+nb::object caught() {
+  restore_error();
+  return nb::borrow(nb::python_error().value());
 }
 
 namespace {
 
 NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);  // a group that an uncaught error keeps alive until the very end is no leak
-  m.doc() = "hocket's native core: the engine, shared memory and the kernels. Private: use hocket.Group.";
+  m.doc() = "hocket's native core. Private: use hocket.Group.";
 
   failure_type = PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr);
   m.attr("Failure") = nb::steal(failure_type);
@@ -121,65 +133,42 @@ NB_MODULE(_core, m) {
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
            "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
 
-  nb::class_<SharedMemory>(m, "SharedMemory")
+  nb::class_<Endpoint>(m, "Endpoint")
       .def(
           "__init__",
-          [](SharedMemory* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets, uint64_t slots,
-             uint64_t arena) { new (self) SharedMemory(rank, fds, sockets, slots, arena, look_for_signals); },
-          "rank"_a, "fds"_a, "sockets"_a, "slots"_a, "arena"_a)
-      .def_static("outbox_bytes", &SharedMemory::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
-      .def_prop_ro("arena", [](const SharedMemory& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
-      .def(
-          "learn",
-          [](SharedMemory& self, int peer, const std::string& expected, double seconds) {
-            return self.learn(peer, expected, in(seconds));
-          },
-          "peer"_a, "expected"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("number", &SharedMemory::number)
-      .def("title", [](const SharedMemory& self) { return self.title(); })
+          [](Endpoint* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
+             const std::vector<int>& pidfds, uint64_t slots,
+             uint64_t arena) { new (self) Endpoint(rank, fds, sockets, pidfds, slots, arena, look_for_signals); },
+          "rank"_a, "fds"_a, "sockets"_a, "pidfds"_a, "slots"_a, "arena"_a)
+      .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
+      .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
+      .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
+      .def_prop_ro("number", &Endpoint::number)
+      .def("title", [](const Endpoint& self) { return self.title(); })
       .def(
           "poison",
-          [](SharedMemory& self, int kind, int peer, const std::string& text) {
+          [](Endpoint& self, int kind, int peer, const std::string& text) {
             self.poison({static_cast<Failure::Kind>(kind), peer, text});
           },
           "kind"_a, "peer"_a, "text"_a)
-      .def("leave", &SharedMemory::leave)
-      .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
+      .def(
+          "look",
+          [](Endpoint& self, int peer, double within) {
+            const Unlocked unlocked;
+            self.check(peer, in(within));
+          },
+          "peer"_a, "within"_a)
+      .def("leave", &Endpoint::leave)
+      .def("close", &Endpoint::close)
+      .def("disconnect", &Endpoint::disconnect)
+      .def_prop_ro("mailbox", &Endpoint::mailbox, nb::rv_policy::reference_internal);
 
-  bind_jobs(m);
-  bind_calls(m);
-  bind_forms(m);
+  bind_requests(m);
+  bind_session(m);
+  bind_persistent(m);
   bind_custom(m);
-  bind_door(m);
-
-  nb::class_<Ticket>(m, "Ticket");
-  nb::class_<Mailbox>(m, "Mailbox")
-      .def(
-          "send",
-          [](Mailbox& self, int to, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
-            return Ticket{self.send(to, tag, std::move(meta), pointer<const void>(data), bytes)};
-          },
-          "to"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
-      .def(
-          "receive",
-          [](Mailbox& self, int source, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
-            return Ticket{self.receive(source, tag, std::move(meta), pointer<void>(data), bytes)};
-          },
-          "source"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
-      .def(
-          "receive_any", [](Mailbox& self, int source, int64_t tag) { return Ticket{self.receive(source, tag)}; },
-          "source"_a, "tag"_a)
-      .def(
-          "arrival",
-          [](Mailbox& self, Ticket t, double seconds) { return self.arrival(t.operation, in(seconds)).meta; },
-          "ticket"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("accept", [](Mailbox& self, Ticket t, uintptr_t data) { self.accept(t.operation, pointer<void>(data)); })
-      .def("done", [](Mailbox& self, Ticket t) { return self.done(t.operation); })
-      .def("arrived", [](Mailbox& self, Ticket t) { return self.arrived(t.operation); })
-      .def(
-          "wait", [](Mailbox& self, Ticket t, double seconds) { self.wait(t.operation, in(seconds)); }, "ticket"_a,
-          "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("source", [](Mailbox& self, Ticket t) { return self.envelope(t.operation).source; });
+  bind_messages(m);
+  bind_fastpath(m);
 
   m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
   m.def("supported",

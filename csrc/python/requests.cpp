@@ -6,6 +6,10 @@
 #include <exception>
 
 #include "python/convert.h"
+#include "python/gil.h"
+#include "python/session.h"
+#include "python/traverse.h"
+#include "wait/fork.h"
 
 namespace hocket {
 
@@ -13,160 +17,185 @@ using namespace nb::literals;
 
 namespace {
 
-nb::handle queued_type;
-PyObject* job_of;
+nb::handle request_type;
+PyObject* request_of;
 
 // Who waits so soon would gain nothing from an engine that is woken for it.
 constexpr std::chrono::microseconds at_once{50};
 
-// Shows Python's garbage collector what a T holds.
-template <class T>
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  for (nb::object* each : nb::inst_ptr<T>(self)->held()) Py_VISIT(each->ptr());
-  return 0;
-}
-
-template <class T>
-int clear(PyObject* self) {
-  for (nb::object* each : nb::inst_ptr<T>(self)->held()) *each = nb::object();
-  return 0;
-}
-
-PyObject* call_again(PyObject* self, PyObject* args, PyObject* keywords) {
-  if (PyTuple_GET_SIZE(args) != 0 || (keywords != nullptr && PyDict_GET_SIZE(keywords) != 0)) {
-    PyErr_SetString(PyExc_TypeError, "a persistent call takes no arguments: its arrays were given when it was made");
-    return nullptr;
-  }
-  try {
-    return nb::inst_ptr<Persistent>(self)->call().release().ptr();
-  } catch (nb::python_error& error) {
-    error.restore();
-    return nullptr;
-  }
-}
-
-PyType_Slot queued_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<Queued>)},
-                              {Py_tp_clear, reinterpret_cast<void*>(clear<Queued>)},
-                              {0, nullptr}};
-PyType_Slot persistent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<Persistent>)},
-                                  {Py_tp_clear, reinterpret_cast<void*>(clear<Persistent>)},
-                                  {Py_tp_call, reinterpret_cast<void*>(call_again)},
-                                  {0, nullptr}};
-
 }  // namespace
 
-nb::object Queued::put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
-                       std::shared_ptr<bool> awaited) {
-  jobs.let_go();
-  nb::object self = nb::inst_alloc(queued_type);
-  Queued* job =
-      new (nb::inst_ptr<Queued>(self)) Queued(jobs, calls, std::move(make), std::move(bound), within, std::move(text));
-  nb::inst_mark_ready(self);
+const Signals signals = look_for_signals;
+
+void look_for_signals() {
+  const Locked locked;
+  if (with_python(PyErr_CheckSignals) != 0) throw nb::python_error();
+}
+
+nb::object Requests::put(nb::object function, std::string text) {
+  std::shared_ptr<bool> known = awaited(text);
+  nb::object request = Request::make(nb::find(*this), *this, nullptr, {}, std::move(function), -1, std::move(text));
+  return put(std::move(request), std::move(known));
+}
+
+nb::object Requests::put(nb::object object, std::shared_ptr<bool> awaited) {
+  let_go();
+  if (executor.in_flight_now() >= most) {
+    const Unlocked unlocked;
+    executor.wait_for_room(most - 1, signals);
+  }
+  Request& request = *nb::inst_ptr<Request>(object);
   // As the class itself would make one: but a function of Python's would take as long as a short call.
-  auto* const type = reinterpret_cast<PyTypeObject*>(jobs.work.ptr());
-  nb::object work = nb::steal(type->tp_alloc(type, 0));
-  if (!work.is_valid() || PyObject_SetAttr(work.ptr(), job_of, self.ptr()) != 0) throw nb::python_error();
-  job->self_ = std::move(self);
-  const Queue::When when = awaited == nullptr ? Queue::by_caller : *awaited ? Queue::later : Queue::soon;
-  job->awaited_ = std::move(awaited);
-  jobs.queue.put(*job, when);
-  if (when == Queue::soon) job->put_ = Clock::now();
-  return work;
+  auto* const type = reinterpret_cast<PyTypeObject*>(work.ptr());
+  nb::object made = nb::steal(type->tp_alloc(type, 0));
+  if (!made.is_valid() || PyObject_SetAttr(made.ptr(), request_of, object.ptr()) != 0) throw nb::python_error();
+  const Executor::When when = *awaited ? Executor::later : Executor::soon;
+  request.awaited_ = std::move(awaited);
+  request.woken_ = when == Executor::soon;
+  request.self_ = std::move(object);
+  executor.put(request, when);
+  return made;
 }
 
-void Queued::make() {
-  if (calls_ != nullptr && calls_->enabled) {
-    try {
-      calls_->run(bound_, in(within_));
-    } catch (...) {
-      const nb::gil_scoped_acquire locked;
-      make_(caught(), within_);
-    }
-    return;
+nb::object Requests::inside(nb::object function, double seconds) {
+  std::unique_lock<Turn> turn;
+  {
+    const Unlocked unlocked;
+    turn = executor.acquire(in(seconds), signals);
   }
-  const nb::gil_scoped_acquire locked;
-  if (calls_ != nullptr) {
-    make_(nb::none(), within_);
-  } else {
-    bound_.result = make_();
+  return turn ? with_python([&] { return function(); }) : nb::borrow(Py_NotImplemented);
+}
+
+std::shared_ptr<bool> Requests::awaited(const std::string& text) {
+  constexpr size_t most_texts = 1024;
+  if (const auto known = awaited_.find(text); known != awaited_.end()) return known->second;
+  if (awaited_.size() >= most_texts) awaited_.clear();  // it is soon learnt again
+  return awaited_[text] = std::make_shared<bool>(false);
+}
+
+void Requests::retire(Request& request) {
+  request.before_ = retired_.load(std::memory_order_relaxed);
+  while (!retired_.compare_exchange_weak(request.before_, &request, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
   }
 }
 
-void Queued::run() {
+void Requests::let_go() {
+  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
+  for (Request* request = retired_.exchange(nullptr, std::memory_order_acquire); request != nullptr;) {
+    Request* const before = request->before_;
+    request->let_go();
+    request = before;
+  }
+}
+
+void Requests::serve() {
+  const Unlocked unlocked;
+  while (executor.serve()) {
+    if (retired_.load(std::memory_order_relaxed) == nullptr) continue;
+    const Locked locked;
+    let_go();
+  }
+}
+
+void Requests::stop() {
+  {
+    const Unlocked unlocked;
+    executor.stop(signals);
+  }
+  let_go();
+}
+
+Request::Request(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
+                 double within, std::string text)
+    : owner_(std::move(owner)),
+      requests_(requests),
+      session_(session),
+      prepared_(std::move(prepared)),
+      function_(std::move(function)),
+      text_(std::move(text)),
+      born_(forks()),
+      begun_(Clock::now()),
+      deadline_(within >= 0 ? after(begun_, within) : Deadline::max()) {}
+
+nb::object Request::make(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
+                         double within, std::string text) {
+  nb::object self = nb::inst_alloc(request_type);
+  new (nb::inst_ptr<Request>(self))
+      Request(std::move(owner), requests, session, std::move(prepared), std::move(function), within, std::move(text));
+  nb::inst_mark_ready(self);
+  return self;
+}
+
+void Request::run(Deadline limit) {
   std::exception_ptr interruption;
   try {
-    make();
+    if (session_ != nullptr) {
+      session_->make(prepared_, begun_, std::min(deadline_, limit));
+    } else {
+      const Locked locked;
+      prepared_.result = with_python([&] { return function_(); });
+    }
   } catch (...) {
-    const nb::gil_scoped_acquire locked;
+    const Locked locked;
     error_ = caught();
     if (!PyErr_GivenExceptionMatches(error_.ptr(), PyExc_Exception)) interruption = std::current_exception();
   }
   over_.store(true, std::memory_order_release);
-  jobs_.retire(*this);
+  requests_.retire(*this);
   if (interruption) std::rethrow_exception(interruption);
 }
 
-nb::object Queued::wait(std::optional<double> within) {
-  const bool soon = put_ != Clock::time_point{} && Clock::now() - put_ < at_once;
-  Queue::Outcome outcome = Queue::over;
+nb::object Request::wait(std::optional<double> within) {
+  if (forks() != born_) throw Refusal{Session::forked};
+  const bool soon = woken_ && Clock::now() - begun_ < at_once;
+  Executor::Outcome outcome = Executor::over;
   if (!over()) {
-    const nb::object alive = make_;
-    const nb::gil_scoped_release unlocked;
+    const nb::object alive = owner_;
+    const Unlocked unlocked;
     std::optional<Deadline> deadline;
     if (within) deadline = in(*within);
-    outcome = jobs_.queue.wait(*this, deadline, look_for_signals);
+    outcome = requests_.executor.wait(*this, deadline, signals);
   }
-  if (outcome == Queue::in_flight) return Calls::miss();
-  if (awaited_ != nullptr) *awaited_ = soon || outcome == Queue::done_here;
+  if (outcome == Executor::in_flight) return nb::borrow(Py_NotImplemented);
+  if (awaited_ != nullptr) *awaited_ = soon || outcome == Executor::done_here;
   awaited_.reset();
-  if (self_.is_valid()) jobs_.let_go();
+  if (const nb::object owner = owner_; self_.is_valid()) requests_.let_go();
   if (error_.is_valid()) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_.ptr())), error_.ptr());
     throw nb::python_error();
   }
-  return bound_.result;
+  return prepared_.result;
 }
 
-std::string Queued::text() const {
-  if (calls_ == nullptr) return text_;
-  const std::string& text = bound_.call().text;
-  return text.substr(0, text.find('\n'));
+void Request::let_go() {
+  function_ = prepared_.alive = prepared_.deliver = nb::object();
+  const nb::object owner = std::move(owner_), self = std::move(self_);
 }
 
-void Queued::let_go() {
-  make_ = bound_.alive = nb::object();
-  const nb::object self = std::move(self_);
+std::vector<nb::object*> Request::held() {
+  std::vector<nb::object*> all{&owner_, &function_, &error_};
+  for (nb::object* each : prepared_.held()) all.push_back(each);
+  return all;
 }
 
-bool Persistent::made() {
-  try {
-    const nb::gil_scoped_release unlocked;
-    const std::unique_lock<Turn> turn = calls.jobs.queue.turn();
-    if (!turn || !calls.enabled) return false;
-    calls.run(bound, in(calls.seconds));
-    return true;
-  } catch (...) {
-    fail(caught(), calls.seconds);
-    return false;
-  }
-}
-
-nb::object Persistent::call() {
-  if (!bound.program.is_valid() || !made()) return again();
-  return bound.result;
-}
-
-void bind_forms(nb::module_& m) {
-  job_of = PyUnicode_InternFromString("_job");
-  queued_type = nb::class_<Queued>(m, "Job", nb::type_slots(queued_slots))
-                    .def("wait", &Queued::wait, "timeout"_a.none() = nb::none())
-                    .def_prop_ro("over", &Queued::over)
-                    .def_prop_ro("error", &Queued::error)
-                    .def_prop_ro("text", &Queued::text);
-  nb::class_<Persistent>(m, "Persistent", nb::type_slots(persistent_slots),
-                         "A call that was prepared, and is made by calling this. See Group.all_reduce_init.");
+void bind_requests(nb::module_& m) {
+  request_of = PyUnicode_InternFromString("_request");
+  request_type = nb::class_<Request>(m, "Request", nb::type_slots(slots_of<Request>))
+                     .def("wait", &Request::wait, "timeout"_a.none() = nb::none())
+                     .def_prop_ro("over", &Request::over)
+                     .def_prop_ro("error", &Request::error)
+                     .def_prop_ro("text", &Request::text);
+  nb::class_<Requests>(m, "Requests")
+      .def(nb::init<>())
+      .def("put", nb::overload_cast<nb::object, std::string>(&Requests::put), "function"_a, "text"_a)
+      .def("inside", &Requests::inside, "function"_a, "seconds"_a)
+      .def("claim", [](Requests& self) { return self.executor.claim(); })
+      .def("serve", &Requests::serve)
+      .def("stop", &Requests::stop)
+      .def("dismiss", [](Requests& self) { self.executor.dismiss(); })
+      .def_prop_ro("busy", [](const Requests& self) { return self.executor.busy(); })
+      .def_rw("work", &Requests::work);
 }
 
 }  // namespace hocket

@@ -1,69 +1,103 @@
-// Two other forms of a call: one that waits in the queue, and one that was prepared to be made again and again.
+// Calls in flight: what the executor's jobs are when Python has put them.
 #pragma once
 
-#include <array>
+#include <nanobind/nanobind.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
-#include "python/cache.h"
+#include "calls/executor.h"
+#include "python/prepared.h"
 
 namespace hocket {
 
-// A call in the queue. On the long way `make` makes it. On the short way it is bound, and `make` raises what went
-// wrong: it is told the error, or None where no calls can be made any more, and the seconds that this one might have
-// taken.
-class Queued final : public Job {
+class Request;
+class Session;
+
+void look_for_signals();  // throws what Python raises there
+extern const Signals signals;
+
+nb::object caught();  // Python's error for what a handler has caught
+void set_error(const Failure& failure);
+void set_error(const Refusal& refusal);
+void restore_error() noexcept;  // raises what a handler has caught
+
+// An executor whose jobs are requests. It outlives nothing that it does not hold: what a request needs, it keeps alive
+// itself.
+class Requests {
  public:
-  Queued(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text)
-      : jobs_(jobs),
-        calls_(calls),
-        make_(std::move(make)),
-        bound_(std::move(bound)),
-        within_(within),
-        text_(std::move(text)) {}
+  // So many may be in flight; who puts another one waits until there is room for it.
+  static constexpr uint64_t most = 1 << 16;
 
-  // As Jobs::put. `calls` are those that it is bound to, if it is; `awaited` is as below.
-  static nb::object put(Jobs& jobs, Calls* calls, nb::object make, Bound bound, double within, std::string text,
-                        std::shared_ptr<bool> awaited);
+  // Puts a function of Python's, and gives back the work. `text` is what an error calls it; those of one text are
+  // expected to be waited for alike.
+  nb::object put(nb::object function, std::string text);
+  // Puts `request`. `awaited`: whether the last one like it was waited for at once.
+  nb::object put(nb::object request, std::shared_ptr<bool> awaited);
+  // Runs a function of Python's in its turn, on this thread. NotImplemented where `seconds` pass before it has it.
+  nb::object inside(nb::object function, double seconds);
 
-  // What came of it, or Calls::miss() where it is still in flight after so many seconds.
+  // What the engine thread does, until `stop`, which first does all that is queued.
+  void serve();
+  void stop();
+  // What a request holds of Python's is let go of, once it is over, by the next thread that has Python's lock anyway:
+  // the engine would have to wait for that between two calls.
+  void retire(Request& request);
+  void let_go();
+
+  // Whether the last one of this text was waited for at once. Its requests may outlive this.
+  std::shared_ptr<bool> awaited(const std::string& text);
+
+  Executor executor;
+  nb::object work;  // the class of what `put` gives back; it has a `_request`
+
+ private:
+  std::atomic<Request*> retired_{nullptr};                          // the last of a list
+  std::unordered_map<std::string, std::shared_ptr<bool>> awaited_;  // guarded by Python's lock
+};
+
+// A call in flight: one that is prepared, and made by its session, or a function of Python's.
+class Request final : public Job {
+ public:
+  Request(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function, double within,
+          std::string text);
+
+  static nb::object make(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
+                         double within, std::string text);
+
+  // What came of it; NotImplemented where it is still in flight after so many seconds.
   nb::object wait(std::optional<double> within);
   bool over() const { return over_.load(std::memory_order_acquire); }
   nb::object error() const { return error_.is_valid() ? error_ : nb::none(); }
-  std::string text() const;
+  const std::string& text() const { return text_; }
 
-  void run() override;       // without Python's lock
-  void let_go();             // of what it needs only until it is over
-  Queued* before = nullptr;  // in the list of those that have retired
-  std::array<nb::object*, 5> held() { return {&make_, &error_, &bound_.program, &bound_.alive, &bound_.result}; }
+  void run(Deadline limit) override;  // without Python's lock
+  void let_go();                      // of what it needs only until it is over
+  std::vector<nb::object*> held();
 
  private:
-  void make();
+  friend class Requests;
 
-  Jobs& jobs_;  // both are alive as long as `make`
-  Calls* calls_;
-  nb::object make_, error_;
-  Bound bound_;
-  double within_;
-  std::string text_;
+  nb::object owner_;  // keeps `requests_` and `session_` alive, until it is over
+  Requests& requests_;
+  Session* const session_;
+  Prepared prepared_;
+  nb::object function_, error_;
+  const std::string text_;
+  const int born_;
+  const Clock::time_point begun_;
+  const Deadline deadline_;
   nb::object self_;                // while it is in the queue
-  Clock::time_point put_{};        // where the engine was woken for it
-  std::shared_ptr<bool> awaited_;  // whether the last one like this was waited for at once; null where it is not to say
+  Request* before_ = nullptr;      // in the list of those that have retired
+  bool woken_ = false;             // whether the engine was woken for it
+  std::shared_ptr<bool> awaited_;  // told whether this one was waited for at once
   std::atomic<bool> over_{false};
 };
 
-// A call that is made again and again. `again` makes it the long way, as always where it is not bound; `fail` is as
-// `make` above.
-struct Persistent {
-  Calls& calls;  // alive as long as `fail`
-  Bound bound;
-  nb::object again, fail;
-
-  bool made();  // whether it could be made at once
-  nb::object call();
-  std::array<nb::object*, 5> held() { return {&again, &fail, &bound.program, &bound.alive, &bound.result}; }
-};
+void bind_requests(nb::module_& m);
 
 }  // namespace hocket

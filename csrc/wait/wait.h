@@ -14,11 +14,16 @@ using Deadline = Clock::time_point;
 // Why a call could not finish. `peer` is the rank it was waiting for, or that did it; -1 where there is none. A relayed
 // failure was found by another rank first, and its text is that rank's.
 struct Failure {
-  enum Kind { timeout, peer_lost, mismatch, custom_op, interrupted, internal };
+  enum Kind { timeout, peer_lost, mismatch, custom_op, interrupted, internal, closed };
   Kind kind;
   int peer;
   std::string text;
   bool relayed = false;
+};
+
+// Thrown where something cannot be begun. Nothing has happened then, and the text says what to do.
+struct Refusal {
+  std::string text;
 };
 
 // What a wait needs to know of the world. Shared memory is one, a test fakes it.
@@ -26,7 +31,7 @@ class Waiter {
  public:
   virtual ~Waiter() = default;
   // Wakes `peer` if it sleeps; costs a fence and a load if it does not. Call it after something was published for it.
-  virtual void ring(int peer) = 0;
+  virtual void notify(int peer) = 0;
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Then spinning would only keep from its
   // core a rank that is waited for.
   virtual bool shares_core(int peer) = 0;
@@ -66,7 +71,7 @@ class Wait {
     slice_ = first_slice;
   }
 
-  static constexpr std::chrono::microseconds first_slice{1000}, last_slice{50000};
+  static constexpr std::chrono::microseconds first_slice{1000}, last_slice{25000};
 
   Waiter& waiter_;
   Deadline deadline_;

@@ -8,10 +8,11 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from .arrays.adopt import adopt
 from .arrays.ops import resolve
 from .arrays.shapes import Parts, join, split
-from .calls.dispatch import Algorithm, Dispatch, How
+from .calls.dispatch import Algorithm, Call, Dispatch, How
 from .calls.fastpath import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -32,22 +33,21 @@ from .calls.fastpath import (
     REDUCE_SCATTER,
     SCATTER,
     SEND,
-    Memo,
-    short_way,
+    CacheKey,
+    fast_path,
 )
 from .calls.messages import ANY, Messages
-from .calls.session import Caller
+from .calls.session import Persistent, Session
 from .config import HOCKET_RUN, Config
 from .deadline import Deadline
-from .errors import PeerLost
 from .launch import aftermath
 from .rendezvous.links import Links
 from .rendezvous.links import join as meet
 from .rendezvous.sockets import explained
 from .rendezvous.subgroups import form
 from .rendezvous.subgroups import meet as meet_part
-from .run.native import Native, Persistent, create_outbox
-from .run.signature import Call, tell
+from .run.native import Native, create_outbox
+from .run.signature import Signature, tell
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
@@ -73,16 +73,16 @@ class Group:
     def __init__(self, rank: int, links: Links, timeout: float) -> None:
         self.rank = rank
         self.size = len(links.fds)
-        names = [
-            f"rank {r} (pid {pid} on {host})" for r, (pid, host) in enumerate(zip(links.pids, links.hosts, strict=True))
-        ]
-        sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         self._links = links
-        self._caller = Caller(Native(rank, links.fds, sockets), names, links.close)
-        self._go = Dispatch(self._caller, timeout)
-        self._calls, self._fail = self._caller.calls, self._go.fail  # for short_way
-        self._messages = Messages(self._caller)
-        self._arena = self._caller.native.arena()
+        sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
+        native = Native(rank, links.fds, sockets, links.pidfds)
+        links.close_outboxes()
+        self._calls = Session(native.endpoint, rank, [links.name(r) for r in range(self.size)], links.close)
+        self._session = self._calls.core  # for the fast path
+        self._messages = Messages(self._calls)
+        self._mail = self._messages.core  # for the fast path
+        self._go = Dispatch(self._calls, native, timeout)
+        self._arena = native.arena()
         _open.add(self)
 
     @property
@@ -97,7 +97,7 @@ class Group:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
-    @short_way(ALL_REDUCE)
+    @fast_path(ALL_REDUCE)
     def all_reduce(
         self,
         x: Any,
@@ -116,8 +116,8 @@ class Group:
         `hocket.arrays.ops`. All ranks get the same bits, in every run and for every size of the message;
         `order="any"` gives up the last of these for speed.
         """
-        memo = Memo(ALL_REDUCE, x, op, out, 0)
-        return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, memo))
+        key = CacheKey(ALL_REDUCE, x, op, out, 0)
+        return self._reduce("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, key))
 
     def all_reduce_init(
         self, x: Any, op: Operator = "sum", *, out: Any = None, algorithm: Algorithm = None, order: str = "same"
@@ -129,10 +129,10 @@ class Group:
         """
         array = adopt(x)
         how, operator = How(out, algorithm, order=order), resolve(op, array.dtype)
-        call = self._go.call("all_reduce", array.dtype, array.size, how, None, 0, operator.name)
-        return self._go.prepare(call, how, x, array, array.shape, operator)
+        signature = self._go.signature("all_reduce", array.dtype, array.shape, how, None, 0, operator.name)
+        return self._go.persistent(Call(signature, how, x, array, array.shape, operator))
 
-    @short_way(REDUCE)
+    @fast_path(REDUCE)
     def reduce(
         self,
         x: Any,
@@ -146,11 +146,11 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
-        self._go.require_rank(root, "root")
-        memo = Memo(REDUCE, x, op, out, root)
-        return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order, memo), root=root)
+        root = self._go.rank_of(root, "root")
+        key = CacheKey(REDUCE, x, op, out, root)
+        return self._reduce("reduce", x, op, How(out, algorithm, timeout, async_op, order, key), root=root)
 
-    @short_way(REDUCE_SCATTER)
+    @fast_path(REDUCE_SCATTER)
     def reduce_scatter(
         self,
         x: Any,
@@ -168,21 +168,21 @@ class Group:
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
         parts = split(adopt(x).shape, self.size, sizes)
-        memo = Memo(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
-        return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, memo), parts)
+        key = CacheKey(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
+        return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, key), parts)
 
     def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
         operator = resolve(op, array.dtype)
         if self.size == 1 and operator.name in ("land", "lor", "lxor"):  # 0 or 1 also where there is nothing to combine
-            array, how = (array != 0).astype(array.dtype), how._replace(memo=None)
-        call = self._go.call(name, array.dtype, array.size, how, parts and parts.blocks, root, operator.name)
+            array, how = (array != 0).astype(array.dtype), how._replace(key=None)
+        signature = self._go.signature(name, array.dtype, array.shape, how, parts and parts.blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)
-        return self._go.do(call, how, x, array, shape if self._go.gets(call) else None, op=operator)
+        return self._go.do(Call(signature, how, x, array, shape if self._go.gets(signature) else None, operator))
 
     # ---- movement ----------------------------------------------------------------------------------------------------
 
-    @short_way(BROADCAST)
+    @fast_path(BROADCAST)
     def broadcast(
         self,
         x: Any = None,
@@ -197,8 +197,8 @@ class Group:
 
         Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
-        self._go.require_rank(root, "root")
-        how = How(out, algorithm, timeout, async_op, memo=Memo(BROADCAST, x, None, out, root))
+        root = self._go.rank_of(root, "root")
+        how = How(out, algorithm, timeout, async_op, key=CacheKey(BROADCAST, x, None, out, root))
         pattern = out if x is None else x
         if self.rank == root and x is None:
             raise TypeError("the root must give the array that is broadcast")
@@ -206,10 +206,10 @@ class Group:
             return self._go.learn("broadcast", root, None, how)
         array = adopt(pattern)
         note = tell("broadcast", array.dtype, array.shape)
-        call = self._go.call("broadcast", array.dtype, array.size, how, None, root, note=note)
-        return self._go.do(call, how, pattern, array if self.rank == root else None, array.shape)
+        signature = self._go.signature("broadcast", array.dtype, array.shape, how, None, root, note=note)
+        return self._go.do(Call(signature, how, pattern, array if self.rank == root else None, array.shape))
 
-    @short_way(SCATTER)
+    @fast_path(SCATTER)
     def scatter(
         self,
         x: Any = None,
@@ -225,9 +225,9 @@ class Group:
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows.
         """
-        self._go.require_rank(root, "root")
-        memo = Memo(SCATTER, x, None, out, root) if sizes is None else None
-        how = How(out, algorithm, timeout, async_op, memo=memo)
+        root = self._go.rank_of(root, "root")
+        key = CacheKey(SCATTER, x, None, out, root) if sizes is None else None
+        how = How(out, algorithm, timeout, async_op, key=key)
         if self.rank != root:
             return self._go.learn("scatter", root, sizes, how)
         if x is None:
@@ -235,10 +235,10 @@ class Group:
         array = adopt(x)
         parts = split(array.shape, self.size, sizes)
         note = tell("scatter", array.dtype, array.shape, None if sizes is None else parts.rows)
-        call = self._go.call("scatter", array.dtype, array.size, how, parts.blocks, root, note=note)
-        return self._go.do(call, how, x, array, parts.shape(root))
+        signature = self._go.signature("scatter", array.dtype, array.shape, how, parts.blocks, root, note=note)
+        return self._go.do(Call(signature, how, x, array, parts.shape(root)))
 
-    @short_way(ALL_GATHER)
+    @fast_path(ALL_GATHER)
     def all_gather(
         self,
         x: Any,
@@ -253,10 +253,10 @@ class Group:
 
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
-        memo = Memo(ALL_GATHER, x, None, out, 0) if sizes is None else None
-        return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, memo=memo))
+        key = CacheKey(ALL_GATHER, x, None, out, 0) if sizes is None else None
+        return self._gather("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, key=key))
 
-    @short_way(GATHER)
+    @fast_path(GATHER)
     def gather(
         self,
         x: Any,
@@ -269,17 +269,17 @@ class Group:
         async_op: bool = False,
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
-        self._go.require_rank(root, "root")
-        memo = Memo(GATHER, x, None, out, root) if sizes is None else None
-        return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op, memo=memo))
+        root = self._go.rank_of(root, "root")
+        key = CacheKey(GATHER, x, None, out, root) if sizes is None else None
+        return self._gather("gather", x, root, sizes, How(out, algorithm, timeout, async_op, key=key))
 
     def _gather(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         array = adopt(x)
         parts = join(array.shape, self.rank, self.size, sizes)
-        call = self._go.call(name, array.dtype, parts.elements, how, parts.blocks, root)
-        return self._go.do(call, how, x, array, parts.joined if self._go.gets(call) else None)
+        signature = self._go.signature(name, array.dtype, parts.joined, how, parts.blocks, root)
+        return self._go.do(Call(signature, how, x, array, parts.joined if self._go.gets(signature) else None))
 
-    @short_way(ALL_TO_ALL)
+    @fast_path(ALL_TO_ALL)
     def all_to_all(
         self,
         x: Any,
@@ -296,44 +296,45 @@ class Group:
         rank r; what each rank sends may differ, and how much will come is exchanged first.
         """
         array = adopt(x)
-        memo = Memo(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
-        how = How(out, algorithm, timeout, async_op, memo=memo)
+        key = CacheKey(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
+        how = How(out, algorithm, timeout, async_op, key=key)
         parts = split(array.shape, self.size, sizes)
-        call = self._go.call("all_to_all", array.dtype, array.size, how, parts.blocks)
+        signature = self._go.signature("all_to_all", array.dtype, array.shape, how, parts.blocks)
         if sizes is None:
-            return self._go.do(call, how, x, array, array.shape)
-        ask = Call("all_to_all", np.dtype(np.int64), self.size, within=call.text)
+            return self._go.do(Call(signature, how, x, array, array.shape))
+        deadline = self._go.deadline(how)
+        rows = np.asarray(parts.rows, np.int64)
+        ask = Signature("all_to_all", rows.dtype, rows.shape, within=signature.text)
 
-        def job(seconds: float) -> Any:
-            plain = How()
-            coming = self._go.run(ask, plain, None, np.asarray(parts.rows, np.int64), (self.size,))(seconds)
+        def call() -> Any:
+            coming = self._go.do_inside(Call(ask, How(), None, rows, rows.shape), deadline)
             shape = (int(coming.sum()), *parts.row)
             received = tuple(int(n) * math.prod(parts.row) for n in coming)
-            return self._go.run(call, how, x, array, shape, received=received)(seconds)
+            return self._go.do_inside(Call(signature, how, x, array, shape, received=received), deadline)
 
-        return self._caller.do(call.text, job, self._go.seconds(timeout), async_op)
+        return self._calls.do(call, signature.text, deadline.left(), async_op)
 
-    @short_way(BARRIER)
+    @fast_path(BARRIER)
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns once every rank has called it."""
-        how = How(None, None, timeout, async_op, memo=Memo(BARRIER, None, None, None, 0))
-        return self._go.do(self._go.call("barrier", np.dtype(np.uint8), 0, how), how, None, None, None)
+        how = How(None, None, timeout, async_op, key=CacheKey(BARRIER, None, None, None, 0))
+        return self._go.do(Call(self._go.signature("barrier", np.dtype(np.uint8), (0,), how), how, None, None, None))
 
     # ---- from one rank to another ------------------------------------------------------------------------------------
 
-    @short_way(SEND)
+    @fast_path(SEND)
     def send(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None, async_op: bool = False) -> Any:
         """Send `x` to rank `dst`, which receives it with the same `tag`.
 
         Returns when `x` may be changed again: for a short message at once, for a long one when it is being received.
         Messages of one tag arrive in the order in which they were sent.
         """
-        self._go.require_rank(dst, "dst")
-        self._caller.require_usable()
+        dst = self._go.rank_of(dst, "dst")
+        self._calls.require_usable(inside=True)
         message = self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout))
         return message if async_op else message.wait()
 
-    @short_way(RECV)
+    @fast_path(RECV)
     def recv(
         self,
         src: int | None = None,
@@ -348,8 +349,8 @@ class Group:
         Raises MismatchError when `out` has another dtype or shape than the message, which is lost then.
         """
         if src is not None:
-            self._go.require_rank(src, "src")
-        self._caller.require_usable()
+            src = self._go.rank_of(src, "src")
+        self._calls.require_usable(inside=True)
         message = self._messages.receive(
             ANY if src is None else src, out, _integer(tag, "tag"), self._go.seconds(timeout)
         )
@@ -363,9 +364,7 @@ class Group:
         Every rank of this group calls it, with the same `ranks`; those that are not among them get None. The new group
         works apart from this one and must be closed on its own.
         """
-        members = list(ranks)
-        for rank in members:
-            self._go.require_rank(rank, "a member")
+        members = [self._go.rank_of(rank, "a member") for rank in ranks]
         if len(set(members)) != len(members) or not members:
             raise ValueError(f"ranks {members} are no group: each member once, and at least one")
         if self.rank not in members:
@@ -380,26 +379,26 @@ class Group:
         return self._form("split", None if color is None else _integer(color, "color"), _integer(key, "key"))
 
     def _form(self, within: str, color: int | None, key: int) -> Group | None:
-        def gather(row: Array) -> Array:
-            how = How()
-            call = Call("all_gather", row.dtype, row.size * self.size, within=within)
-            rows: Array = self._go.do(call, how, row, row, (self.size, row.size))
-            return rows
-
-        part = form(self._links, gather, color, key)
-        if part is None:
-            return None
+        """All of it in one turn, so that every rank forms its groups in one order."""
         deadline = Deadline(self.timeout)
 
-        def meet_members(fd: int) -> Links:
-            return meet_part(part, self._links, fd, deadline, lambda _: self._caller.require_usable())
+        def gather(row: Array) -> Array:
+            shape = (self.size, row.size)
+            signature = Signature("all_gather", row.dtype, shape, within=within)
+            rows: Array = self._go.do_inside(Call(signature, How(), row, row[None], shape), deadline)
+            return rows
 
-        try:
-            return assemble(part.rank, len(part.members), self.timeout, meet_members)
-        except PeerLost:
-            raise
-        except BaseException as error:  # the other members wait for this rank
-            self._caller.fail(error, within, self.timeout)
+        def look(waited_for: list[int]) -> None:
+            self._calls.look(waited_for[0], within, deadline)
+
+        def call() -> Group | None:
+            part = form(self._links, gather, color, key)
+            if part is None:
+                return None
+            links = assembled(len(part.members), lambda fd: meet_part(part, self._links, fd, deadline, look))
+            return Group(part.rank, links, self.timeout)
+
+        return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -409,18 +408,24 @@ class Group:
         Collectives move what lies there without a copy in between. It is an array like any other: each rank has as many
         as it likes, of whatever shapes, and its memory is used anew when the last view of it is gone. Raises
         MemoryError when the arena, as large as the machine's memory, is full.
+
+        After an error no other rank can reach it any more. In a forked child it is a copy, which the parent does not
+        see; what the parent writes later the child may see or not.
         """
+        self._calls.require_usable(inside=True)
         return self._arena.empty(shape, dtype)
 
     def close(self) -> None:
-        """Leave the group. Waits for what is in flight; a rank that still waits for this one gets PeerLost. A second
-        call does nothing."""
+        """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends
+        with GroupBroken, and a rank that still waits for this one gets PeerLost. A second call does nothing.
+
+        A group that is dropped leaves too, when it is collected, without waiting for anything."""
         self._close(None)
 
-    def _close(self, error: BaseException | None) -> None:
-        if error is None:
+    def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
+        if error is None and not self._session.forked:
             self._messages.finish()
-        self._caller.leave(error)
+        self._calls.leave(error, at_exit=at_exit)
         _open.discard(self)
 
     def __enter__(self) -> Group:
@@ -451,17 +456,17 @@ def init(timeout: float | None = None) -> Group:
 
 def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own."""
+    return Group(rank, assembled(size, meet), timeout)
+
+
+def assembled(size: int, meet: Callable[[int], Links]) -> Links:
+    """What `meet` makes of a new outbox."""
     with explained("this rank has no memory to share"):
         fd = create_outbox(size)
     try:
-        links = meet(fd)
+        return meet(fd)
     finally:
         os.close(fd)
-    try:
-        return Group(rank, links, timeout)
-    except BaseException:
-        links.close()
-        raise
 
 
 def _integer(value: int, what: str) -> int:
@@ -476,5 +481,7 @@ os.register_at_fork(after_in_child=_open.clear)  # a rank is one process: its ch
 
 @atexit.register
 def _close_all() -> None:
+    """In a program that ends by an error nothing is waited for: the other ranks are told of the error."""
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
     for group in list(_open):
-        group.close()
+        group._close(error, at_exit=True)

@@ -116,7 +116,7 @@ def test_an_array_outlives_its_group(world: Worlds) -> None:
 
 def test_the_gaps_of_an_arena_grow_together_again() -> None:
     backing = np.zeros(64 * 4096, "u1")
-    arena = Arena(backing.ctypes.data, backing.nbytes, backing)
+    arena = Arena(backing.ctypes.data, backing.nbytes, backing, lambda begin, nbytes: None)
     rng = np.random.default_rng(seed := 20240611)
     alive: list[np.ndarray] = []
     for turn in range(2000):

@@ -290,7 +290,7 @@ def inside(group: Any) -> str:
 
 
 def test_a_call_inside_of_a_call_is_an_error(world: Worlds) -> None:
-    assert any("cannot wait for one that comes after it" in text for text in world(2).run(inside, fresh=True))
+    assert any("inside of another call" in text for text in world(2).run(inside, fresh=True))
 
 
 def in_words(group: Any) -> None:
@@ -340,7 +340,7 @@ def let_go(group: Any, fails: bool) -> bool:
     x = call()
     if fails:
         group.close()
-        group._caller._broken = None  # which holds the error, and so the frames that it came through
+        group._calls._broken = None  # which holds the error, and so the frames that it came through
     gc.collect()
     return x() is None
 

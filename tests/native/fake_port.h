@@ -207,9 +207,7 @@ class FakePort : public Port {
                       std::to_string(expected.call) + "/" + std::to_string(bytes)};
   }
 
-  uint64_t capacity() const override { return world_.weather_.staging; }
-
-  void ring(int) override {}
+  void notify(int) override {}
   bool shares_core(int) override { return world_.weather_.crowded; }
   uint32_t announce() override { return ++end_.announced; }
   void withdraw() override { --end_.announced; }

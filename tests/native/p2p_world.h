@@ -36,7 +36,7 @@ struct FakeWaiter : Waiter {
   std::atomic<bool> expired = false;
   std::atomic<uint32_t> bell = 0;
   std::vector<std::atomic<uint32_t>*> bells{};
-  void ring(int peer) override { bells[peer]->fetch_add(1); }
+  void notify(int peer) override { bells[peer]->fetch_add(1); }
   bool shares_core(int) override { return true; }
   uint32_t announce() override { return bell; }
   void sleep(uint32_t seen, std::chrono::microseconds) override {

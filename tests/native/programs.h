@@ -131,6 +131,7 @@ class Lowering {
     program.divisor = 1;
     program.tmp_bytes = 8 * total(sizes);
     program.fold = find_fold(Dtype::u64, Op::sum);
+    measure(program);
   }
 
   Program program{};

@@ -71,16 +71,16 @@ namespace hocket::testing {
 inline constexpr uint64_t kSlots = 4096, kArena = 1 << 16;
 
 // Shared memory that counts its sleeps. A deep sleeper is woken by its bell or never.
-class Sleeper : public SharedMemory {
+class Sleeper : public Endpoint {
  public:
-  using SharedMemory::SharedMemory;
+  using Endpoint::Endpoint;
   std::atomic<uint64_t> sleeps{0};
   std::atomic<bool> asleep{false}, deep{false};
 
   void sleep(uint32_t seen, std::chrono::microseconds slice) override {
     ++sleeps;
     asleep = true;
-    SharedMemory::sleep(seen, deep ? std::chrono::hours(1) : slice);
+    Endpoint::sleep(seen, deep ? std::chrono::hours(1) : slice);
     asleep = false;
   }
 };
@@ -91,7 +91,7 @@ class Links {
   explicit Links(int size, uint64_t slots = kSlots) : slots_(slots), sockets_(size, std::vector<int>(size, -1)) {
     for (int rank = 0; rank < size; ++rank) {
       fds_.push_back(memfd_create("hocket-test", MFD_CLOEXEC));
-      if (ftruncate(fds_[rank], static_cast<off_t>(SharedMemory::outbox_bytes(size, slots, kArena))) != 0) std::abort();
+      if (ftruncate(fds_[rank], static_cast<off_t>(Endpoint::outbox_bytes(size, slots, kArena))) != 0) std::abort();
       for (int peer = 0; peer < rank; ++peer) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
@@ -110,7 +110,8 @@ class Links {
   int size() const { return static_cast<int>(fds_.size()); }
 
   std::unique_ptr<Sleeper> open(int rank, std::function<void()> signals = {}) const {
-    return std::make_unique<Sleeper>(rank, fds_, sockets_[rank], slots_, kArena, std::move(signals));
+    return std::make_unique<Sleeper>(rank, fds_, sockets_[rank], std::vector<int>(fds_.size(), -1), slots_, kArena,
+                                     std::move(signals));
   }
 
   // Closes this rank's ends, as its death would.

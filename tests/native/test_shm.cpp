@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "calls/call.h"
 #include "engine_cases.h"
 #include "shm_world.h"
 
@@ -45,7 +46,7 @@ struct Draw {
 // A rank that sends what it can and receives what there is, in whatever order.
 class Talker {
  public:
-  Talker(SharedMemory& memory, int size, uint64_t messages)
+  Talker(Endpoint& memory, int size, uint64_t messages)
       : memory_(memory), size_(size), messages_(messages), next_(size), arena_(kArena / (kSlots / 2)) {}
 
   void run() {
@@ -118,7 +119,7 @@ class Talker {
     }
   }
 
-  SharedMemory& memory_;
+  Endpoint& memory_;
   const int size_;
   const uint64_t messages_;
   uint64_t sent_ = 0;
@@ -171,19 +172,12 @@ void test_room() {
 
 // ---- programs -------------------------------------------------------------------------------------------------------
 
-// As a Group does it: enter, run, and go when all are known to have entered.
-void call(Program& program, SharedMemory& memory, Peers others, const std::byte* inp, std::byte* out) {
-  const uint64_t number = memory.enter(42, out);
-  for (int peer : others) memory.ring(peer);
-  run(program, memory, mix(42, number), inp, out, watchdog());
-  memory.meet(others, watchdog());
-}
-
 // Runs a case; with `views`, the buffers lie in the arena.
 void test_case(const Case& c, uint64_t slots, bool views) {
   std::vector<Program> programs = programs_of(c);
   std::vector<Memory> ranks = draw(c);
   Host host(c.plan.size, slots);
+  for (int rank = 0; rank < c.plan.size; ++rank) programs[rank].unheard = programs[rank].untold = host.peers_of(rank);
   const auto failures = host.play([&](int rank, Sleeper& memory) {
     Memory& m = ranks[rank];
     std::span<uint64_t> inp(m.inp), out(m.out);
@@ -197,7 +191,7 @@ void test_case(const Case& c, uint64_t slots, bool views) {
     auto* to = reinterpret_cast<std::byte*>(out.data());
     const auto* from = c.in_place ? to : reinterpret_cast<const std::byte*>(inp.data());
     for (int i = 0; i < c.calls; ++i) {
-      call(programs[rank], memory, host.peers_of(rank), from, to);
+      make({programs[rank], 42, from, to}, memory, memory, watchdog());
       for (uint64_t& word : c.in_place ? out : inp) ++word;
     }
     std::ranges::copy(Words(inp.begin(), inp.end()), m.inp.begin());
@@ -291,7 +285,7 @@ void test_wakes_for_calls() {
       while (rank == 1 && i % 5 == 0 && !host[0].asleep) std::this_thread::yield();
       if (rank == 0 && i % 2 == 0) check(memory.next(1, i, watchdog()) == i, "another call is next");
       memory.enter(i);
-      memory.ring(1 - rank);
+      memory.notify(1 - rank);
       memory.meet(host.peers_of(rank), watchdog());
     }
   });

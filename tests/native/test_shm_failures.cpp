@@ -46,7 +46,7 @@ void wait_for(Port& port, int peer, Deadline deadline = watchdog()) {
 constexpr uint64_t kSum = 7, kBarrier = 8;
 const std::string kSumTitle = "all_reduce(sum)", kBarrierTitle = "barrier()";
 
-void enter(SharedMemory& memory, uint64_t fingerprint) {
+void enter(Endpoint& memory, uint64_t fingerprint) {
   memory.describe(kSum, kSumTitle + "\nnotes that no error prints");
   memory.describe(kBarrier, kBarrierTitle);
   memory.enter(fingerprint);
@@ -251,7 +251,7 @@ void test_small_file() {
   if (ftruncate(fd, 4096) != 0) std::abort();
   std::string text;
   try {
-    SharedMemory memory(0, {fd}, {-1}, kSlots, kArena, {});
+    Endpoint memory(0, {fd}, {-1}, {-1}, kSlots, kArena, {});
   } catch (const Failure& failure) {
     text = failure.text;
   }
@@ -264,7 +264,7 @@ void test_small_file() {
 // One child per rank. What it tells comes through a pipe; it stays until its standard input is closed.
 class Children {
  public:
-  Children(int size, const std::function<std::string(int rank, SharedMemory&)>& part) : links_(size) {
+  Children(int size, const std::function<std::string(int rank, Endpoint&)>& part) : links_(size) {
     if (pipe(stay_) != 0) std::abort();
     for (int rank = 0; rank < size; ++rank) {
       int tell[2];
@@ -296,7 +296,7 @@ class Children {
   }
 
  private:
-  [[noreturn]] void live(int rank, int tell, const std::function<std::string(int, SharedMemory&)>& part) {
+  [[noreturn]] void live(int rank, int tell, const std::function<std::string(int, Endpoint&)>& part) {
     close(stay_[1]);
     for (int peer = 0; peer < links_.size(); ++peer) {
       if (peer != rank) links_.hang_up(peer);
@@ -321,7 +321,7 @@ class Children {
 };
 
 // As in test_shm.cpp, but each rank in a process of its own, which tells its result.
-std::string all_reduce(const Case& c, int rank, SharedMemory& memory, int calls) {
+std::string all_reduce(const Case& c, int rank, Endpoint& memory, int calls) {
   Program program = std::move(programs_of(c)[rank]);
   Memory m = draw(c)[rank];
   for (int i = 0; i != calls; ++i) {
@@ -337,7 +337,7 @@ std::string all_reduce(const Case& c, int rank, SharedMemory& memory, int calls)
 void test_processes() {
   for (const auto make : {ring, two_shot, one_shot}) {
     Case c{.plan = make(4), .sizes = Sizes(make(4).chunks, 61), .segments = 3, .weather = {.seed = kSeed}};
-    const Children children(4, [&](int rank, SharedMemory& memory) { return all_reduce(c, rank, memory, 200); });
+    const Children children(4, [&](int rank, Endpoint& memory) { return all_reduce(c, rank, memory, 200); });
     const std::vector<Memory> right = expected(c);
     for (int rank = 0; rank < 4; ++rank) {
       std::string told;
@@ -352,7 +352,7 @@ void test_killed() {
   for (int turn = 0; turn < 6; ++turn) {
     Case c{.plan = ring(4), .sizes = Sizes(4, 100), .segments = 3, .weather = {.seed = kSeed}};
     const int victim = turn % 4;
-    const Children children(4, [&](int rank, SharedMemory& memory) { return all_reduce(c, rank, memory, -1); });
+    const Children children(4, [&](int rank, Endpoint& memory) { return all_reduce(c, rank, memory, -1); });
     for (uint64_t i = 0; i < mix(kSeed, turn) % 2000; ++i) std::this_thread::yield();
     kill(children.pid(victim), SIGKILL);
     const std::string lost = std::to_string(Failure::peer_lost) + " " + std::to_string(victim) + " died";

@@ -1,4 +1,4 @@
-// How an outbox is laid out: shm.h has the picture.
+// How an outbox is laid out: endpoint.h has the picture.
 #pragma once
 
 #include <atomic>
@@ -48,10 +48,13 @@ struct Outbox {
 
   alignas(line) std::atomic<uint32_t> bell;
   alignas(line) std::atomic<uint32_t> sleepers;
-  alignas(line) std::atomic<uint32_t> cpu;  // 1 + the core on which this rank last waited
+  alignas(line) std::atomic<uint32_t> cpu;   // 1 + the core on which this rank last waited
+  alignas(line) std::atomic<uint64_t> beat;  // counted up while this rank waits,
+  std::atomic<int32_t> waits_for;            // for this one
   alignas(line) std::atomic<uint32_t> left;
-  std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once `culprit` and `reason` are there
-  int32_t culprit;
+  std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once the rest is there:
+  uint64_t until;                  // the first call that this rank has not completed,
+  int32_t culprit;                 // and why not
   char reason[reason_bytes];
   Entry board[board_size];
   Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is

@@ -1,23 +1,33 @@
-"""From a call's arguments to its execution: what all collectives share."""
+"""From a call's arguments to its execution: prepare, then submit.
+
+```
+arguments ─▶ Signature ─▶ plan: chosen, proved ─▶ buffers ─▶ Prepared ─▶ made now · put · made again and again
+             what all     what moves              where      program,    and remembered, where the next call that
+             agree on                                        pointers    looks the same finds it without Python
+```
+"""
 
 from __future__ import annotations
 
-import math
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .._core import Persistent, Prepared
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..arrays.shapes import split
-from ..plans.algorithms import plan as make_plan
+from ..deadline import Deadline
 from ..plans.plan import Plan, Steps
-from ..run.native import Persistent, facts
-from ..run.signature import Call, tell, told
+from ..plans.prove import Proved, proved
+from ..run.native import Native
+from ..run.signature import Signature, tell, told
 from ..tuning.choose import choose
-from .fastpath import Memo
-from .session import Caller
+from .fastpath import CacheKey
+from .session import Session
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Algorithm: TypeAlias = "str | Plan | Callable[[int], Steps] | None"
@@ -31,161 +41,119 @@ class How(NamedTuple):
     timeout: float | None = None
     async_op: bool = False
     order: str = "same"
-    memo: Memo | None = None
+    key: CacheKey | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One rank's part in a collective call: what all agree on, and what this one brings and gets.
+
+    `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
+    result is of the kind of `x`. `received` are the elements that come from each rank, where that has been asked;
+    `learns` is the rank that the signature was learnt from.
+    """
+
+    signature: Signature
+    how: How
+    x: Any
+    given: Array | None
+    shape: tuple[int, ...] | None
+    op: Op | None = None
+    received: tuple[int, ...] | None = None
+    learns: int = -1
 
 
 class Dispatch:
     """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own."""
 
-    def __init__(self, caller: Caller, timeout: float) -> None:
-        self.caller = caller
-        self.rank, self.size = caller.rank, caller.native.size
+    def __init__(self, session: Session, native: Native, timeout: float) -> None:
+        self.session, self.native = session, native
+        self.rank, self.size = native.rank, native.size
         self.timeout = timeout
 
     @property
     def timeout(self) -> float:
         """Seconds that a call may take which names no time of its own."""
-        return self.caller.calls.seconds
+        return self.session.core.seconds
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        self.caller.calls.seconds = seconds
+        self.session.core.seconds = seconds
 
-    def fail(self, error: BaseException | None, seconds: float) -> NoReturn:
-        """What went wrong on the short way, in a call of so many seconds, is an error like any other. None is for one
-        that was queued before an error."""
-        if error is None:
-            self.caller.require_usable()
-        assert error is not None
-        self.caller.fail(error, self.caller.native.core.title(), seconds)
+    def do(self, call: Call) -> Any:
+        """Prepare the call and make it, or put it; its deadline begins here."""
+        deadline = self.deadline(call.how)
+        return self.session.call(self.prepare(call, deadline), deadline.left(), call.how.async_op)
 
-    def do(
-        self,
-        call: Call,
-        how: How,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        op: Op | None = None,
-    ) -> Any:
-        job = self.run(call, how, x, given, shape, op)
-        return self.caller.do(call.text, job, self.seconds(how.timeout), how.async_op)
+    def do_inside(self, call: Call, deadline: Deadline) -> Any:
+        """Prepare the call and make it, on a thread that has its turn."""
+        return self.session.core.run(self.prepare(call, deadline, inside=True), deadline.left())
 
-    def run(
-        self,
-        call: Call,
-        how: How,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        op: Op | None = None,
-        received: tuple[int, ...] | None = None,
-        learns: int = -1,
-    ) -> Callable[[float], Any]:
-        """The job of `call`: everything that can be wrong with its arguments is found here, before it runs.
+    def prepare(self, call: Call, deadline: Deadline, *, inside: bool = False) -> Prepared:
+        """Everything that can be wrong with the arguments is found here, before anything is sent."""
+        self.session.require_usable(inside=inside)
+        how, plan = call.how, self._plan(call, deadline)
+        buffers = self._buffers(call, plan)
+        prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers, call.received)
+        if how.key is not None and how.algorithm is None and how.order == "same" and buffers.direct:
+            self.session.core.remember(*how.key, prepared, call.learns)
+        return prepared
 
-        `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
-        result is of the kind of `x`. `learns` is the rank that these were learnt from.
-        """
-        plan = self.plan(call, how.algorithm, op)
-        buffers = self._buffers(call, plan, how, x, given, shape, apart=received is not None)
+    def persistent(self, call: Call) -> Persistent:
+        """The call to be made again and again. Where its arrays need copies, it is prepared anew each time."""
+        self.session.require_usable()
+        plan = self._plan(call, Deadline(self.timeout))
+        buffers = self._buffers(call, plan)
+        again = Call(call.signature, call.how._replace(out=buffers.deliver()), call.x, call.given, call.shape, call.op)
+        prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
+        return Persistent(self.session.core, prepared, lambda: self.do(again))
 
-        def job(seconds: float) -> Any:
-            bound = self.caller.call(call, plan, op, buffers.inp, buffers.target, seconds, received)
-            result = buffers.deliver()
-            if how.memo is not None and how.algorithm is None and how.order == "same" and buffers.direct:
-                self.caller.calls.remember(*how.memo, result, *bound, learns)
-            return result
-
-        return job
-
-    def prepare(self, call: Call, how: How, x: Any, given: Array, shape: tuple[int, ...], op: Op | None) -> Persistent:
-        """The persistent form of `call`. Where its arrays need copies, it goes the long way each time."""
-        self.caller.require_usable()
-        plan = self.plan(call, how.algorithm, op)
-        buffers = self._buffers(call, plan, how, x, given, shape)
-        result = buffers.deliver()
-        again = how._replace(out=result)
-        native = self.caller.native
-
-        def go_long() -> Any:
-            return self.do(call, again, x, given, shape, op)
-
-        program, fingerprint = (
-            native.bound(call, plan, op, buffers.inp, buffers.target) if buffers.direct else (None, 0)
-        )
-        places = buffers.inp.ctypes.data, buffers.target.ctypes.data
-        return native.calls.prepare(program, fingerprint, *places, (given, buffers.target), result, go_long, self.fail)
-
-    def _buffers(
-        self,
-        call: Call,
-        plan: Plan,
-        how: How,
-        x: Any,
-        given: Array | None,
-        shape: tuple[int, ...] | None,
-        apart: bool = False,
-    ) -> Buffers:
-        leads = None
-        if how.out is not None and not apart and self.caller.native.can_run_in_place(plan):
-            leads = call.leads(self.rank, self.size)
-        return Buffers.make(x, given, shape, call.dtype, how.out, leads)
-
-    def call(
+    def signature(
         self,
         name: str,
         dtype: np.dtype[Any],
-        count: int,
+        shape: tuple[int, ...],
         how: How,
         blocks: tuple[int, ...] | None = None,
         root: int = 0,
         op: str = "",
         note: str = "",
-    ) -> Call:
+    ) -> Signature:
+        """What all ranks must agree on."""
         if how.order not in ("same", "any"):
             raise ValueError(f'order is "same" or "any", not {how.order!r}')
-        return Call(name, dtype, count, op, root, blocks, _label(how.algorithm), how.order, note=note)
+        return Signature(name, dtype, shape, op, root, blocks, _label(how.algorithm), how.order, note=note)
 
-    def plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
-        """The plan for `call`, which keeps its promise and fits the operator."""
-        if isinstance(algorithm, Plan):
-            chosen = algorithm
-            if (chosen.collective, chosen.size, chosen.root) != (call.collective, self.size, call.root):
-                raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
-            facts(chosen)
-        else:
-            name = algorithm or choose(call.collective, call.nbytes, self.size).algorithm
-            chosen = make_plan(call.collective, name, self.size, call.root)
-            if callable(algorithm):
-                facts(chosen)
-        if op is not None and op.function is not None and call.order == "same" and not facts(chosen).rank_order:
-            raise ValueError(
-                f"{chosen.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
-                'choose another algorithm, or say order="any"'
-            )
-        return chosen
+    def gets(self, signature: Signature) -> bool:
+        """Whether this rank gets a result."""
+        return signature.collective not in ("reduce", "gather") or signature.root == self.rank
 
-    def gets(self, call: Call) -> bool:
-        return call.collective not in ("reduce", "gather") or call.root == self.rank
-
-    def require_rank(self, rank: int, what: str) -> None:
+    def rank_of(self, rank: int, what: str) -> int:
+        """`rank` as a plain integer. Raises TypeError or ValueError where it is no rank of this group."""
         if not isinstance(rank, (int, np.integer)) or isinstance(rank, bool):
             raise TypeError(f"{what} is a rank, not {rank!r}")
         if not 0 <= rank < self.size:
             raise ValueError(f"{what} {rank} is not one of the ranks 0 to {self.size - 1}")
+        return operator.index(rank)
 
     def seconds(self, timeout: float | None) -> float:
-        seconds = self.timeout if timeout is None else float(timeout)
-        if not seconds > 0:
-            raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-        return seconds
+        """How long a call may take. Raises ValueError or TypeError for what is no time; infinity is one."""
+        if timeout is None:
+            return self.timeout
+        if isinstance(timeout, str) or not float(timeout) > 0:
+            raise ValueError(f"timeout is a number of seconds above zero, not {timeout!r}")
+        return float(timeout)
+
+    def deadline(self, how: How) -> Deadline:
+        """Of a call that begins now."""
+        return Deadline(self.seconds(how.timeout))
 
     def learn(self, name: str, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         """The part of a rank that only the root can tell what it will get."""
+        deadline, text = self.deadline(how), f"{name}(root={root})"
 
-        def job(seconds: float) -> Any:
-            note = self.caller.learn(root, f"{name}(root={root})", seconds)
+        def call() -> Any:
+            note = self.session.core.learn(root, text, deadline.left()).partition("\n")[2]
             root_gives = told(note) if note else None
             if root_gives is None or root_gives.collective != name:
                 # The root is in another call: enter one that is not its, and let the call board tell.
@@ -194,10 +162,36 @@ class Dispatch:
             shape = tuple(root_gives.shape)
             dtype = next(dtype for dtype in DTYPES if dtype.name == root_gives.dtype)
             parts = split(shape, self.size, sizes or root_gives.rows) if name == "scatter" else None
-            call = self.call(name, dtype, math.prod(shape), how, parts and parts.blocks, root, note=note)
-            return self.run(call, how, how.out, None, parts.shape(self.rank) if parts else shape, learns=root)(seconds)
+            signature = self.signature(name, dtype, shape, how, parts and parts.blocks, root, note=note)
+            gets = parts.shape(self.rank) if parts else shape
+            return self.do_inside(Call(signature, how, how.out, None, gets, learns=root), deadline)
 
-        return self.caller.do(f"{name}(root={root})", job, self.seconds(how.timeout), how.async_op)
+        return self.session.do(call, text, deadline.left(), how.async_op)
+
+    def _plan(self, call: Call, deadline: Deadline) -> Proved:
+        """The plan for `call`, which keeps its promise and fits the operator."""
+        signature, algorithm = call.signature, call.how.algorithm
+        if isinstance(algorithm, Plan):
+            wanted = (signature.collective, self.size, signature.root)
+            if (algorithm.collective, algorithm.size, algorithm.root) != wanted:
+                raise ValueError(f"{algorithm!r} is none for {wanted[0]} over {wanted[1]} ranks, root {wanted[2]}")
+        if algorithm is None:
+            algorithm = choose(signature.collective, signature.nbytes, self.size).algorithm
+        chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline)
+        op = call.op
+        if op is not None and op.function is not None and signature.order == "same" and not chosen.facts.rank_order:
+            raise ValueError(
+                f"{chosen.plan.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
+                'choose another algorithm, or say order="any"'
+            )
+        return chosen
+
+    def _buffers(self, call: Call, plan: Proved) -> Buffers:
+        signature, out = call.signature, call.how.out
+        leads = None
+        if out is not None and call.received is None and self.native.can_run_in_place(plan.plan, plan.facts.in_place):
+            leads = signature.leads(self.rank, self.size)
+        return Buffers.make(call.x, call.given, call.shape, signature.dtype, out, leads)
 
 
 def _label(algorithm: Algorithm) -> str:
@@ -210,4 +204,4 @@ def _label(algorithm: Algorithm) -> str:
         return algorithm.algorithm
     if not callable(algorithm):
         raise TypeError(f"algorithm is a name, a Plan or a function of the number of ranks, not {algorithm!r}")
-    return algorithm.__name__
+    return getattr(algorithm, "__name__", type(algorithm).__name__)

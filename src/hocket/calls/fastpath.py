@@ -1,4 +1,4 @@
-"""The short way into a collective: what it tells apart, and how a method takes it. csrc/python/cache.h says how it works."""
+"""The fast path into a call: what it tells apart, and how a method takes it. csrc/python/cache.h says how it works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, NamedTuple, TypeVar, cast
 
-from .. import _core
+from .._core import fast_path as make
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,8 +26,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ) = range(11)
 
 
-class Memo(NamedTuple):
-    """What a call with no arguments but these is remembered under."""
+class CacheKey(NamedTuple):
+    """The arguments that a call is remembered under, if it has no others."""
 
     method: int
     x: Any
@@ -36,10 +36,10 @@ class Memo(NamedTuple):
     root: int
 
 
-def short_way(method: int) -> Callable[[Function], Function]:
+def fast_path(method: int) -> Callable[[Function], Function]:
     """For a method of Group: a call that looks like an earlier one is made without it. All others are made by it."""
 
     def decorate(function: Function) -> Function:
-        return cast(Function, update_wrapper(_core.door(method, function), function))
+        return cast(Function, update_wrapper(make(method, function), function))
 
     return decorate

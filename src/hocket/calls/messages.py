@@ -12,8 +12,7 @@ import numpy as np
 from .. import _core
 from ..arrays.adopt import adopt, writable
 from ..arrays.ops import DTYPES
-from ..run.native import Failure
-from .session import Caller
+from .session import Session
 from .work import Work
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -24,9 +23,10 @@ ANY = -1  # any source
 class Messages:
     """One rank's mailbox. A message's dtype and shape travel with it, and a receive that expects others is an error."""
 
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.box = caller.native.core.mailbox
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.core = _core.Messages(session.core)
+        self.box = session.endpoint.mailbox
         self._pending: list[Message] = []  # whose memory is still in use, whether or not anyone waits
 
     def send(self, x: Any, dst: int, tag: int, seconds: float) -> Message:
@@ -34,7 +34,7 @@ class Messages:
         array = adopt(x)
         data = np.ascontiguousarray(array)
         meta = _meta(array)
-        self.caller.calls.know(data, meta)
+        self.core.know(data, meta)
         ticket = self.box.send(dst, tag, meta, data.ctypes.data, data.nbytes)
         return self._keep(Message(self, ticket, f"send(dst={dst}, tag={tag})", seconds, data, _nothing, True))
 
@@ -52,7 +52,7 @@ class Messages:
             return out
 
         meta = _meta(result)
-        self.caller.calls.know(target, meta)
+        self.core.know(target, meta)
         ticket = self.box.receive(src, tag, meta, target.ctypes.data, target.nbytes)
         return self._keep(Message(self, ticket, text, seconds, target, deliver))
 
@@ -131,11 +131,11 @@ class Message(Work[Any]):
                 self._memory = _array(box.arrival(self._ticket, seconds))
                 box.accept(self._ticket, self._memory.ctypes.data)
             box.wait(self._ticket, self._deadline - time.monotonic() if timeout is None else seconds)
-        except Failure as failure:
+        except _core.Failure as failure:
             shown = self._seconds if timeout is None else timeout
-            error = self._messages.caller.explain(failure, self._text, shown)
+            error = self._messages.session.explain(failure, self._text, shown)
             if failure.args[3]:
-                self._messages.caller.hear(error)
+                self._messages.session.hear(error)
             return None, error
         return self._deliver(self._memory), None
 

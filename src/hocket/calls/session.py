@@ -1,157 +1,210 @@
-"""One rank's calls, one after the other: numbers, deadlines, and the first error, which poisons the group."""
+"""One rank's calls: their order, their deadlines, and the first error, which ends them all.
+
+```
+open ──(an error: told to all ranks)──▶ broken        every later call raises GroupBroken, which carries the error
+  └────(close)──▶ closed                              the same, and the others learn that this rank left
+```
+
+In a forked child a session can do nothing, and says so; what happens to it there means nothing to the parent.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-import numpy as np
-
-from ..arrays.ops import Op
+from .. import _core
+from ..deadline import Deadline
 from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
-from ..plans.plan import Plan
-from ..run.native import Failure, Native
-from ..run.signature import Call
-from .executor import Jobs
+from .executor import Executor
 from .work import Work
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Persistent: TypeAlias = _core.Persistent
+Prepared: TypeAlias = _core.Prepared
 T = TypeVar("T")
 
-# In the order of the core's enum: what is raised, and on which rank the blame is put by number.
-TIMEOUT, PEER_LOST, MISMATCH, CUSTOM_OP, INTERRUPTED, INTERNAL = range(6)
-ERRORS: tuple[type[HocketError], ...] = (
-    CollectiveTimeout,
-    PeerLost,
-    MismatchError,
-    GroupBroken,
-    PeerLost,
-    HocketError,
+AT_EXIT = 1.0  # seconds that the end of the interpreter waits for a call of another thread, which may be in an operator
+
+
+class Kind(NamedTuple):
+    """What a failure of the core is to a user: an error, and a sentence where the core gave none."""
+
+    error: type[HocketError]
+    sentence: str = "{me} in {what}: {words}"
+
+
+# In the order of the core's enum (csrc/wait/wait.h).
+KINDS = (
+    Kind(CollectiveTimeout, "{me} waited {seconds:g} s in {what}, in vain for {whom}"),
+    Kind(PeerLost, "{whom} {went} while {me} was in {what}"),
+    Kind(MismatchError, "in {what}: {words}"),
+    Kind(GroupBroken),
+    Kind(PeerLost),
+    Kind(HocketError),
+    Kind(GroupBroken, "{me} closed this group while another of its threads was in {what}"),
 )
+TIMEOUT, PEER_LOST, MISMATCH, CUSTOM_OP, INTERRUPTED, INTERNAL, CLOSED = range(7)
 
 
-class Caller:
-    """Executes the calls of one rank, as jobs.
+class Session:
+    """The calls of one rank over `endpoint`.
 
     `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)". `disconnect` closes what links the ranks, which
-    lives as long as a call may be in flight.
+    lives as long as a call may be in flight. A session that is dropped leaves, without waiting for anything.
     """
 
-    def __init__(self, native: Native, names: list[str], disconnect: Callable[[], None]) -> None:
-        self.native, self.names, self.rank = native, names, native.rank
+    def __init__(self, endpoint: _core.Endpoint, rank: int, names: list[str], disconnect: Callable[[], None]) -> None:
+        self.endpoint, self.rank, self.names = endpoint, rank, names
         self._disconnect = disconnect
-        self.calls = native.calls
-        self._jobs = Jobs(self.calls.jobs)
+        self.executor = Executor()
+        self.core = _core.Session(endpoint, self.executor.requests, self.fail)
+        self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
-        self._closed = False
+        self._leaving = self._closed = False
 
-    def do(self, text: str, job: Callable[[float], T], seconds: float, async_op: bool) -> T | Work[T]:
-        """Run `job(seconds)` in its turn; `async_op` gives back its Work at once."""
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, prepared: Prepared, seconds: float, async_op: bool = False) -> Any:
+        """Make a prepared call in its turn, or put it to be made and give back its Work."""
         self.require_usable()
-        run = partial(self._run, job, seconds)
-        return self._jobs.put(run, text) if async_op else self._jobs.do(run, text)
-
-    def _run(self, job: Callable[[float], T], seconds: float) -> T:
-        try:
+        if async_op:
+            self.executor.start_engine()
+            return self.core.begin(prepared, seconds)
+        result = self.core.call(prepared, seconds)
+        if result is NotImplemented:  # it ended while we waited for our turn
             self.require_usable()
-            return job(seconds)
+        return result
+
+    def do(self, function: Callable[[], T], text: str, seconds: float, async_op: bool) -> T | Work[T]:
+        """Call `function` in its turn, which makes several calls in it by `core.run`; or put it, and give its Work."""
+        self.require_usable()
+        run = partial(self._run, function)
+        if async_op:
+            return self.executor.put(run, text)
+        result = self.executor.do(run, seconds)
+        if result is NotImplemented:
+            self.fail(
+                _core.Failure(TIMEOUT, -1, "another thread of this rank was still in a call", False), seconds, text
+            )
+        return result
+
+    def _run(self, function: Callable[[], T]) -> T:
+        self.require_usable(inside=True)
+        try:
+            return function()
+        except HocketError as error:  # what concerns all ranks, all are told in the same words
+            kind = next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL)
+            self._break(error, kind, str(error))
+            raise
         except BaseException as error:
-            if self._broken is None:  # what a call could not say itself, such as a note that made no sense
-                self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
+            self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
             raise
 
-    def call(
-        self,
-        call: Call,
-        plan: Plan,
-        op: Op | None,
-        inp: Array,
-        out: Array,
-        seconds: float,
-        received: tuple[int, ...] | None = None,
-    ) -> tuple[Any, int]:
-        """One collective call, inside a job. Raises what went wrong, and tells it to all other ranks. Returns what can
-        be remembered of it."""
+    def look(self, waited_for: int, what: str, deadline: Deadline) -> None:
+        """What every wait does now and then: raises where this call cannot go on."""
         try:
-            return self.native.run(call, plan, op, inp, out, seconds, received)
-        except BaseException as error:
-            self.fail(error, call.text, seconds)
+            self.endpoint.look(waited_for, deadline.left())
+        except _core.Failure as failure:
+            self.fail(failure, deadline.seconds, what)
 
-    def learn(self, peer: int, text: str, seconds: float) -> str:
-        """The note that `peer` leaves in the next call, inside a job."""
-        try:
-            return self.native.learn(peer, text, seconds)
-        except BaseException as error:
-            self.fail(error, text, seconds)
+    # ---- errors ------------------------------------------------------------------------------------------------------
 
-    def fail(self, error: BaseException, text: str, seconds: float) -> NoReturn:
-        """Raise `error` as the public error it is, and poison the group with it."""
-        what = f"{text} (call {self.native.core.number})"
-        if isinstance(error, Failure):
-            kind, peer, _, _ = error.args
+    def fail(self, error: BaseException | None, seconds: float, what: str) -> NoReturn:
+        """Raise `error` as the public error it is, and break the group with it. `what` is the call that it ended, and
+        `seconds` what that might have taken. None is for a call that came after an error."""
+        if error is None:
+            self.require_usable(inside=True)
+        if isinstance(error, _core.Failure):
             raised = self.explain(error, what, seconds)
-            self._break(raised, kind, str(raised), peer)
+            self._break(raised, error.args[0], str(raised), error.args[1])
             raise raised from None
+        assert error is not None
         interrupted = isinstance(error, KeyboardInterrupt)
         how = "was interrupted" if interrupted else f"failed with {_words(error)}"
         self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{self.names[self.rank]} {how} in {what}")
         raise error
 
-    def explain(self, failure: Failure, what: str, seconds: float) -> HocketError:
+    def explain(self, failure: _core.Failure, what: str, seconds: float) -> HocketError:
         """The public error for what ended `what`, in the words of the rank that found it."""
         kind: int
         kind, peer, words, relayed = failure.args
+        if relayed:
+            return KINDS[kind].error(words)
         me, whom = self.names[self.rank], self.names[peer] if peer >= 0 else "its peers"
-        if (
-            kind == MISMATCH and not relayed and "\n" in words
-        ):  # of two calls; a message's mismatch is a sentence already
+        if kind == MISMATCH and "\n" in words:  # two calls; a message's mismatch is a sentence already
             ours, theirs = words.split("\n")
             (_, one, first), (_, other, second) = sorted([(self.rank, me, ours), (peer, whom, theirs)])
             words = f"{one} called {first}, but {other} called {second}"
-        if not relayed:
-            words = {
-                TIMEOUT: f"{me} waited {seconds:g} s in {what}, in vain for {whom}",
-                PEER_LOST: f"{whom} {_went(words)} while {me} was in {what}",
-                MISMATCH: f"in {what}: {words}",
-            }.get(kind, f"{me} in {what}: {words}")
-        return ERRORS[kind](words)
+        sentence = KINDS[kind].sentence
+        if kind == TIMEOUT and words:
+            sentence = "{me} waited {seconds:g} s in {what}: {words}"
+        went = "left the group" if words == "left" else words
+        return KINDS[kind].error(sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went))
 
     def hear(self, error: HocketError) -> None:
         """Another rank's error, which is told to all, has been heard outside of a call."""
-        if self._broken is None:
-            self._broken = error
-            self.calls.enabled = False
+        with self._first:
+            if self._broken is None:
+                self._broken = error
+        self.core.enabled = False
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
-        self._broken = error
-        self.calls.enabled = False
-        self.native.core.poison(kind, self.rank if peer is None else peer, words)
+        with self._first:
+            first, self._broken = self._broken is None, self._broken or error
+        self.core.enabled = False
+        if first:
+            self.endpoint.poison(kind, self.rank if peer is None else peer, words)
 
-    def require_usable(self) -> None:
-        """Raises GroupBroken after an error, or after `close`."""
+    def require_usable(self, *, inside: bool = False) -> None:
+        """Raises GroupBroken after an error, or after `close`; HocketError in a forked child, and in the middle of a
+        call of this thread (its operator, or a signal handler) unless that is expected."""
+        if self.core.forked:
+            raise HocketError(_core.FORKED)
         if self._broken is not None:
             raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
         if self._closed:
             raise GroupBroken("this group is closed")
+        if not inside and self.core.inside:
+            raise HocketError(
+                "a call was made inside of another call of this group, by its operator or by a signal handler that "
+                "interrupted it: it would wait for itself. Make it when that call has returned, or in another group"
+            )
 
-    def leave(self, error: BaseException | None) -> None:
-        """Finish what is queued and tell the others that this rank goes, because of `error` if there was one. A second
-        call does nothing."""
-        if self._closed:
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def leave(self, error: BaseException | None = None, *, at_exit: bool = False) -> None:
+        """Finish what is queued, end the calls of other threads, and tell the others that this rank goes, because of
+        `error` if there was one. A second call does nothing."""
+        if self.core.forked:
             return
-        if error is not None and self._broken is None:
+        with self._first:
+            if self._leaving:
+                return
+            self._leaving = True
+        if error is not None:
             self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
-        self._jobs.close()
+        self.executor.close()
         self._closed = True
-        self.calls.enabled = False
-        self.calls.forget()
-        self.native.core.leave()
+        self.core.enabled = False
+        self.endpoint.close()
+        if not self.core.inside and self.executor.do(lambda: None, AT_EXIT if at_exit else 1e9) is NotImplemented:
+            self.endpoint.leave()  # another thread is in the middle of a call, and takes its links along
+            return
+        self._part()
+
+    def _part(self) -> None:
+        self.core.forget()
+        self.endpoint.leave()
+        self.endpoint.disconnect()
         self._disconnect()
 
-
-def _went(how: str) -> str:
-    return "left the group" if how == "left" else how
+    def __del__(self) -> None:
+        if not self.__dict__.get("_leaving", True) and not self.core.forked:
+            self._leaving = self._closed = True
+            self.executor.requests.dismiss()
+            self._part()
 
 
 def _words(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar, cast
 
-from .. import _core
+from .._core import Request
 from ..errors import CollectiveTimeout
 
 T = TypeVar("T")
@@ -17,9 +17,9 @@ class Work(Generic[T]):
     until it is done. It can be awaited in asyncio.
     """
 
-    __slots__ = ("__weakref__", "_job")
+    __slots__ = ("__weakref__", "_request")
 
-    _job: _core.Job  # put there by what makes it, which is no function of Python's
+    _request: Request  # put there by what makes it, which is no function of Python's
 
     def wait(self, timeout: float | None = None) -> T:
         """The result, as soon as it is there. Raises what the call raised.
@@ -28,7 +28,7 @@ class Work(Generic[T]):
         CollectiveTimeout is raised, and the call goes on. Without it, this thread makes the call, and those before it,
         if they have not begun.
         """
-        result = self._job.wait(timeout)
+        result = self._request.wait(timeout)
         if result is NotImplemented:
             raise CollectiveTimeout(f"{self._name()} is still in flight after {timeout:g} s; wait again")
         return cast(T, result)
@@ -39,7 +39,7 @@ class Work(Generic[T]):
 
     def done(self) -> bool:
         """Whether the call has ended, well or badly."""
-        return self._job.over
+        return self._request.over
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the call raised, None if it went well. Waits for it as `wait` does."""
@@ -48,7 +48,7 @@ class Work(Generic[T]):
         except BaseException:
             if not self.done():
                 raise
-        return self._job.error
+        return self._request.error
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.to_thread(self.wait).__await__()
@@ -58,4 +58,4 @@ class Work(Generic[T]):
 
     def _name(self) -> str:
         """What errors call it."""
-        return self._job.text
+        return self._request.text

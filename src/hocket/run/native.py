@@ -1,138 +1,117 @@
-"""The native engine as a runner: one rank's share of a plan, between real processes over shared memory."""
+"""The native engine as a runner: one rank's share of a plan, bound to memory and ready to be made."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import _core
+from .._core import Custom, Endpoint, Prepared, Program
+from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
-from ..plans.check import Facts, check
 from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
+from ..plans.program import Rows
 from ..tuning.choose import segment_bytes, slots_bytes
 from ..tuning.topology import this_host
 from .arena import Arena
-from .signature import Call
+from .signature import Signature
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Key: TypeAlias = "tuple[Signature, Plan, tuple[int, ...] | None, bool, Op | None]"
 
-
-Failure = _core.Failure
-Persistent = _core.Persistent
+MOST_PROGRAMS = 256  # that are kept, and the last used of them
 
 
 class Native:
     """One rank's end of the shared memory of a group, and the programs that it has bound.
 
-    `fds` are the ranks' outboxes (`create_outbox`), `sockets` stay connected to them; neither is owned.
+    `fds` are the ranks' outboxes (`create_outbox`), which are needed here only; `sockets` and `pidfds` tell of the
+    ranks' deaths for as long as they are open. None is owned.
     """
 
-    def __init__(self, rank: int, fds: list[int], sockets: list[int]) -> None:
+    def __init__(self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
-        self.core = _core.SharedMemory(rank, fds, sockets, slots_bytes(), this_host().memory)
+        self.endpoint = Endpoint(rank, fds, sockets, pidfds, slots_bytes(), this_host().memory)
         self._segment = segment_bytes()
-        self.calls = _core.Calls(self.core)
-        self._programs: OrderedDict[tuple[Any, ...], tuple[_core.Program, int]] = OrderedDict()
+        self._programs: OrderedDict[Key, tuple[Program, int]] = OrderedDict()
         self._in_place: dict[Plan, bool] = {}
 
-    def run(
+    def prepare(
         self,
-        call: Call,
+        signature: Signature,
         plan: Plan,
         op: Op | None,
-        inp: Array,
-        out: Array,
-        seconds: float,
+        buffers: Buffers,
         received: tuple[int, ...] | None = None,
-    ) -> tuple[_core.Program, int]:
-        """Execute this rank's share of `plan`. Both arrays are C-contiguous; they share memory wherever both have a
-        slot of one index, or nowhere. Returns what was executed, and its fingerprint.
+    ) -> Prepared:
+        """This rank's share of `plan`, which has been proved, in `buffers`: both arrays are C-contiguous; they share
+        memory wherever both have a slot of one index, or nowhere.
 
         `received` are the elements that come from each rank in an all_to_all of uneven sizes.
         """
-        program, fingerprint = bound = self.bound(call, plan, op, inp, out, received)
-        self.calls.run(program, fingerprint, inp.ctypes.data, out.ctypes.data, seconds)
-        return bound
-
-    def bound(
-        self,
-        call: Call,
-        plan: Plan,
-        op: Op | None,
-        inp: Array,
-        out: Array,
-        received: tuple[int, ...] | None = None,
-    ) -> tuple[_core.Program, int]:
-        """The program of a call, and its fingerprint."""
-        in_place = np.may_share_memory(inp, out)
-        key = (call, plan, received, in_place, op)
-        if key not in self._programs:
-            while len(self._programs) >= 256:
-                self._programs.popitem(last=False)
-            self._programs[key] = self._bind(call, plan, op, in_place, received)
-        return self._programs[key]
+        inp, out = buffers.inp, buffers.target
+        key = (signature, plan, received, bool(np.may_share_memory(inp, out)), op)
+        bound = self._programs.pop(key, None) or self._bind(*key)
+        self._programs[key] = bound
+        while len(self._programs) > MOST_PROGRAMS:
+            self._programs.popitem(last=False)
+        result, deliver = (buffers.deliver(), None) if buffers.direct else (None, buffers.deliver)
+        return Prepared(*bound, inp.ctypes.data, out.ctypes.data, (inp, out), result, deliver)
 
     def arena(self) -> Arena:
         """Memory that the other ranks read where it lies."""
-        return Arena(self.core.arena, this_host().memory, self.core)
+        return Arena(self.endpoint.arena, this_host().memory, self.endpoint, self.endpoint.give_back)
 
-    def learn(self, peer: int, expected: str, seconds: float) -> str:
-        """The note of `peer` in the next call, which this rank takes for `expected`, when the peer has entered that."""
-        return self.core.learn(peer, expected, seconds).partition("\n")[2]
-
-    def can_run_in_place(self, plan: Plan) -> bool:
-        """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""
+    def can_run_in_place(self, plan: Plan, in_place: bool) -> bool:
+        """Whether one array may be input and output: so it must be as a plan, `in_place`, and as this rank's share."""
         if plan not in self._in_place:
-            self._in_place[plan] = facts(plan).in_place and _lowers_in_place(plan, self.rank)
+            if len(self._in_place) >= MOST_PROGRAMS:
+                self._in_place.clear()
+            self._in_place[plan] = in_place and _lowers_in_place(plan, self.rank)
         return self._in_place[plan]
 
     def _bind(
-        self, call: Call, plan: Plan, op: Op | None, in_place: bool, received: tuple[int, ...] | None
-    ) -> tuple[_core.Program, int]:
-        itemsize = call.dtype.itemsize
-        whole = max(call.nbytes, 1)
-        share = lower(plan, self.rank, in_place=in_place, spans=whole <= self._segment)
-        inp = out = call.chunk_sizes(plan.chunks, self.size)
+        self, signature: Signature, plan: Plan, received: tuple[int, ...] | None, in_place: bool, op: Op | None
+    ) -> tuple[Program, int]:
+        itemsize = signature.dtype.itemsize
+        share = lower(plan, self.rank, in_place=in_place, spans=max(signature.nbytes, 1) <= self._segment)
+        inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
-            out = Call(call.collective, call.dtype, sum(received), sizes=received).chunk_sizes(plan.chunks, self.size)
-        sends, receives, tmp_bytes = rows = share.bind(inp, out, itemsize)
+            coming = Signature(signature.collective, signature.dtype, (sum(received),), sizes=received)
+            out = coming.chunk_sizes(plan.chunks, self.size)
+        rows = share.bind(inp, out, itemsize)
         # That every rank has heard of every other is what the call board tells: a barrier of one round is no more.
         signals = plan.collective == "barrier" and sum(1 for _ in plan.fronts()) > 1
-        others = set(range(self.size)) - {self.rank}
-        program = _core.Program(
-            sends,
-            receives,
-            sorted(others - rows.heard(signals)),
-            sorted(others - rows.told(signals)),
+        program = Program(
+            rows.sends,
+            rows.receives,
+            *self._strangers(rows, signals),
             segment=self._segment,
-            tmp_bytes=tmp_bytes,
+            tmp_bytes=rows.tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
             signals=signals,
-            dtype=DTYPES[call.dtype],
+            dtype=DTYPES[signature.dtype],
             op=op.code if op else -1,
-            custom=_custom(op, call.dtype),
-            text=f"{call.text}\n{call.note}",
+            custom=_custom(op, signature.dtype),
+            text=f"{signature.text}\n{signature.note}",
         )
-        return program, call.fingerprint(plan)
+        return program, signature.fingerprint(plan)
+
+    def _strangers(self, rows: Rows, signals: bool) -> tuple[list[int], list[int]]:
+        """The ranks that this one hears nothing from, and those that it tells nothing."""
+        others = set(range(self.size)) - {self.rank}
+        return sorted(others - rows.heard(signals)), sorted(others - rows.told(signals))
 
 
 def create_outbox(size: int) -> int:
     """A new memory file that fits one rank of a group of `size`; the caller closes it. Gone with its last user."""
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, slots_bytes(), this_host().memory))
+    os.ftruncate(fd, Endpoint.outbox_bytes(size, slots_bytes(), this_host().memory))
     return fd
-
-
-@lru_cache(maxsize=256)
-def facts(plan: Plan) -> Facts:
-    """What is true of `plan`, proved once. Raises PlanError for a plan that is wrong: it never reaches the engine."""
-    return check(plan)
 
 
 def _lowers_in_place(plan: Plan, rank: int) -> bool:
@@ -143,7 +122,7 @@ def _lowers_in_place(plan: Plan, rank: int) -> bool:
     return True
 
 
-def _custom(op: Op | None, dtype: np.dtype[Any]) -> _core.Custom | None:
+def _custom(op: Op | None, dtype: np.dtype[Any]) -> Custom | None:
     """A custom operator as the engine calls it."""
     if op is None or op.function is None:
         return None
@@ -151,4 +130,4 @@ def _custom(op: Op | None, dtype: np.dtype[Any]) -> _core.Custom | None:
     is_ufunc = isinstance(function, np.ufunc)
     # NumPy calls its own loops without Python's lock, too: only that of integer powers raises anything.
     is_numpys = is_ufunc and getattr(np, function.__name__, None) is function
-    return _core.Custom(function, dtype, is_ufunc, not is_numpys or (function is np.power and dtype.kind in "iu"))
+    return Custom(function, dtype, is_ufunc, not is_numpys or (function is np.power and dtype.kind in "iu"))

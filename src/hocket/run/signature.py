@@ -1,9 +1,10 @@
-"""What one rank asks for in one collective call: what all ranks must agree on, and the sizes that follow from it."""
+"""What all ranks must agree on in one collective call, and the sizes that follow from it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -19,17 +20,17 @@ Dtype: TypeAlias = "np.dtype[Any]"
 
 
 @dataclass(frozen=True)
-class Call:
+class Signature:
     """A collective call as all ranks must make it: equal calls have equal texts, and the text is what an error prints.
 
-    `count` is the number of elements of the whole vector: of the joined result for all_gather and gather, of the input
-    for the others. `sizes` are the elements of each rank's block where the caller gave uneven ones. In all_to_all every
-    rank then has sizes of its own, so that they and the count are left out of what must agree.
+    `shape` is that of the whole vector: of the joined result for all_gather and gather, of the input for the others.
+    `sizes` are the elements of each rank's block where the caller gave uneven ones. In all_to_all every rank then has
+    sizes of its own, so that they and the first axis are left out of what must agree.
     """
 
     collective: str
     dtype: Dtype
-    count: int
+    shape: tuple[int, ...]
     op: str = ""
     root: int = 0
     sizes: tuple[int, ...] | None = None
@@ -44,11 +45,9 @@ class Call:
         spec = find(self.collective)
         words = []
         if self._own_sizes:
-            words.append(f"{self.dtype.name}, sizes=...")
-        elif self.note:
-            words.append(f"{self.dtype.name}{told(self.note).shape}")
+            words.append(f"{self.dtype.name}[{', '.join(['...', *map(str, self.shape[1:])])}], sizes=...")
         elif self.collective != "barrier":
-            words.append(f"{self.dtype.name}[{self.count}]")
+            words.append(f"{self.dtype.name}{list(self.shape)}")
         words += [f"op={self.op!r}"] if spec.reduces else []
         words += [f"root={self.root}"] if spec.rooted else []
         words += [f"sizes={_short(self.sizes)}"] if self.sizes is not None and not self._own_sizes else []
@@ -65,6 +64,11 @@ class Call:
         sizes = None if self._own_sizes else self.sizes
         text = f"{self.text} {sizes} {self.note} {plan.fingerprint}"
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    @property
+    def count(self) -> int:
+        """Elements of the whole vector."""
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

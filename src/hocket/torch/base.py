@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from ..calls.executor import Jobs
+from ..calls.executor import Executor
 from ..config import job_secret
 from ..errors import MismatchError
 from ..group import assemble
@@ -26,6 +26,7 @@ from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 Job = Callable[[], None]
 
 _NO_TIMEOUT = timedelta(0)
+LONG = 1e9  # seconds; each call has a deadline of its own
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Base(dist.ProcessGroup):
             timeout,
             lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout, secret=job_secret()),
         )
-        self._jobs = Jobs()
+        self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.
         self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")
         self._transfers: list[Transfer] | None = None  # those of a coalesced batch
@@ -90,15 +91,15 @@ class Base(dist.ProcessGroup):
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
     def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
-        if not opts.asyncOp and not self._jobs.busy:
+        if not opts.asyncOp and not self._executor.busy:
             self._perform(job)
             return DONE
         here = where.line()
         text = f"a call of {sum(tensor.numel() for tensor in tensors)} elements from {here or 'an unknown line'}"
         perform = partial(self._perform, job, here)
         if opts.asyncOp:
-            return Collective(tensors, self._jobs.put(perform, text))
-        self._jobs.do(perform, text)
+            return Collective(tensors, self._executor.put(perform, text))
+        self._executor.do(perform, LONG)
         return DONE
 
     def _perform(self, job: Job, here: str = "") -> None:
@@ -115,7 +116,7 @@ class Base(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Do what is queued, leave the group, and end its threads. A second call does nothing."""
-        self._jobs.close()
+        self._executor.close()
         self._waiters.shutdown(wait=not threading.current_thread().name.startswith("hocket-"))
         self._group.close()
 

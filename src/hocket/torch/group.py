@@ -32,7 +32,7 @@ class ProcessGroup(Base):
         opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
-        if self._jobs.busy or (later and not where.called_by_backward()):
+        if self._executor.busy or (later and not where.called_by_backward()):
             return self._do(opts, tensors, lambda: self._all_reduce_each(tensors, op, seconds))
         try:
             self._all_reduce_each(tensors, op, seconds)
@@ -259,7 +259,7 @@ class ProcessGroup(Base):
             for transfer in transfers:
                 transfer.wait()
 
-        return Collective([], self._jobs.put(job, f"a batch of {len(transfers)} messages"))
+        return Collective([], self._executor.put(job, f"a batch of {len(transfers)} messages"))
 
     # ---- meeting -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// The queue: every job once, in order, one at a time; by whoever waits, and by the engine where nobody does.
+// The executor: every job once, in order, one at a time; by whoever waits, and by the engine where nobody does.
 #include <memory>
 #include <thread>
 
@@ -19,8 +19,9 @@ struct Room {
     const size_t number;
     std::function<void()> what;
     Made(Room& in, size_t at, std::function<void()> does) : room(in), number(at), what(std::move(does)) {}
-    void run() override {
+    void run(Deadline limit) override {
       check(++room.inside == 1, "two jobs at once");
+      room.limits.push_back(limit);
       room.done.push_back(number);
       room.by.push_back(std::this_thread::get_id());
       --room.inside;
@@ -28,10 +29,11 @@ struct Room {
     }
   };
 
-  Queue queue;
+  Executor queue;
   std::vector<std::unique_ptr<Made>> jobs;
   std::vector<size_t> done;
   std::vector<std::thread::id> by;
+  std::vector<Deadline> limits;
   std::atomic<int> inside{0};
   std::thread engine;
 
@@ -50,7 +52,7 @@ struct Room {
     for (size_t i = 0; i < done.size(); ++i) check(done[i] == i, "job ", done[i], " came as number ", i);
   }
 
-  Made& put(Queue::When when, std::function<void()> what = {}) {
+  Made& put(Executor::When when, std::function<void()> what = {}) {
     jobs.push_back(std::make_unique<Made>(*this, jobs.size(), std::move(what)));
     queue.put(*jobs.back(), when);
     return *jobs.back();
@@ -59,33 +61,33 @@ struct Room {
 
 void who_waits_does_what_there_is_to_do() {
   Room room(false);
-  for (int i = 0; i < 10; ++i) room.put(Queue::later);
-  check(room.queue.wait(*room.jobs[6], {}, no_signals) == Queue::done_here);
+  for (int i = 0; i < 10; ++i) room.put(Executor::later);
+  check(room.queue.wait(*room.jobs[6], {}, no_signals) == Executor::done_here);
   check(room.done.size() == 7, "up to the one that is waited for");
-  check(room.queue.wait(*room.jobs[3], {}, no_signals) == Queue::over);
-  check(room.queue.turn().owns_lock());
+  check(room.queue.wait(*room.jobs[3], {}, no_signals) == Executor::over);
+  check(room.queue.acquire(watchdog(), no_signals).owns_lock());
   check(room.done.size() == 10, "whoever has the turn comes behind what is queued");
   for (const auto& by : room.by) check(by == std::this_thread::get_id());
 }
 
-void what_nobody_waits_for_is_done(Queue::When when) {
+void what_nobody_waits_for_is_done(Executor::When when) {
   Room room;
   for (int i = 0; i < 10; ++i) room.put(when);
   while (room.queue.busy()) std::this_thread::yield();
-  check(room.queue.wait(*room.jobs.back(), {}, no_signals) == Queue::over);
+  check(room.queue.wait(*room.jobs.back(), {}, no_signals) == Executor::over);
   for (const auto& by : room.by) check(by == room.engine.get_id());
 }
 
 void a_wait_with_a_deadline_leaves_it_to_the_engine() {
   Room room;
   std::atomic<bool> goes{false};
-  Job& slow = room.put(Queue::later, [&] {
+  Job& slow = room.put(Executor::later, [&] {
     while (!goes) std::this_thread::yield();
   });
-  check(room.queue.wait(slow, Clock::now(), no_signals) == Queue::in_flight);
-  check(room.queue.wait(slow, Clock::now() + std::chrono::milliseconds(20), no_signals) == Queue::in_flight);
+  check(room.queue.wait(slow, Clock::now(), no_signals) == Executor::in_flight);
+  check(room.queue.wait(slow, Clock::now() + std::chrono::milliseconds(20), no_signals) == Executor::in_flight);
   goes = true;
-  check(room.queue.wait(slow, watchdog(), no_signals) == Queue::over);
+  check(room.queue.wait(slow, watchdog(), no_signals) == Executor::over);
   check(room.by == std::vector{room.engine.get_id()});
 }
 
@@ -93,7 +95,7 @@ void signals_end_a_wait() {
   struct Signal {};
   Room room;
   std::atomic<bool> goes{false}, runs{false};
-  Job& slow = room.put(Queue::soon, [&] {
+  Job& slow = room.put(Executor::soon, [&] {
     runs = true;
     while (!goes) std::this_thread::yield();
   });
@@ -106,18 +108,18 @@ void signals_end_a_wait() {
   }
   check(ended && room.queue.busy());
   goes = true;
-  check(room.queue.wait(slow, {}, no_signals) == Queue::over);
+  check(room.queue.wait(slow, {}, no_signals) == Executor::over);
 }
 
 // Also where there is no engine, and the turn itself is waited for.
 void signals_end_a_wait_for_the_turn() {
   struct Signal {};
   Room room(false);
-  room.put(Queue::by_caller);
+  room.put(Executor::later);
   bool ended = false;
   {
-    auto turn = room.queue.turn();
-    room.put(Queue::by_caller);
+    auto turn = room.queue.acquire(watchdog(), no_signals);
+    room.put(Executor::later);
     std::thread([&] {
       try {
         room.queue.wait(*room.jobs[1], {}, [] { throw Signal{}; });
@@ -127,14 +129,14 @@ void signals_end_a_wait_for_the_turn() {
     }).join();
   }
   check(ended && room.done.size() == 1);
-  check(room.queue.wait(*room.jobs[1], {}, no_signals) == Queue::done_here);
+  check(room.queue.wait(*room.jobs[1], {}, no_signals) == Executor::done_here);
 }
 
 void what_a_job_throws_is_for_who_does_it() {
   struct Interruption {};
   Room room(false);
-  room.put(Queue::later, [] { throw Interruption{}; });
-  Job& next = room.put(Queue::later);
+  room.put(Executor::later, [] { throw Interruption{}; });
+  Job& next = room.put(Executor::later);
   bool thrown = false;
   try {
     room.queue.wait(next, {}, no_signals);
@@ -142,42 +144,85 @@ void what_a_job_throws_is_for_who_does_it() {
     thrown = true;
   }
   check(thrown && room.done.size() == 1);
-  check(room.queue.wait(next, {}, no_signals) == Queue::done_here);
+  check(room.queue.wait(next, {}, no_signals) == Executor::done_here);
 }
 
 void the_engine_survives_what_a_job_throws() {
   Room room;
-  for (int i = 0; i < 4; ++i) room.put(Queue::soon, [] { throw 1; });
-  check(room.queue.wait(*room.jobs.back(), watchdog(), no_signals) == Queue::over);
+  for (int i = 0; i < 4; ++i) room.put(Executor::soon, [] { throw 1; });
+  check(room.queue.wait(*room.jobs.back(), watchdog(), no_signals) == Executor::over);
 }
 
 void a_job_cannot_wait_for_a_later_one() {
   Room room(false);
-  bool refused = false;
-  Job& first = room.put(Queue::later, [&] {
+  int refused = 0;
+  Job& first = room.put(Executor::later, [&] {
+    check(room.queue.inside());
     try {
       room.queue.wait(*room.jobs[1], {}, no_signals);
-    } catch (const Failure&) {
-      refused = true;
+    } catch (const Refusal&) {
+      ++refused;
     }
-    check(!room.queue.turn().owns_lock());
+    try {
+      room.queue.acquire(watchdog(), no_signals);
+    } catch (const Refusal&) {
+      ++refused;
+    }
     room.queue.stop(no_signals);  // does not wait for itself
   });
-  room.put(Queue::later);
+  room.put(Executor::later);
   room.queue.wait(first, {}, no_signals);
-  check(refused);
+  check(refused == 2 && !room.queue.inside());
+}
+
+// Who has no more time does not get the turn; and what it does for others until then has no more time either.
+void the_turn_is_not_waited_for_longer_than_one_may() {
+  Room room(false);
+  std::atomic<bool> held{false}, goes{false};
+  std::thread other([&] {
+    const auto turn = room.queue.acquire(watchdog(), no_signals);
+    held = true;
+    while (!goes) std::this_thread::yield();
+  });
+  while (!held) std::this_thread::yield();
+  check(!room.queue.acquire(Clock::now() + std::chrono::milliseconds(5), no_signals).owns_lock());
+  goes = true;
+  other.join();
+  const Deadline soon = Clock::now() + std::chrono::seconds(100);
+  room.put(Executor::later);
+  check(room.queue.acquire(soon, no_signals).owns_lock() && room.limits == std::vector{soon});
+}
+
+// Of several threads that want an engine, one starts it.
+void the_engine_is_claimed_once() {
+  Executor executor;
+  std::atomic<int> claims{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) threads.emplace_back([&] { claims += executor.claim(); });
+  for (auto& thread : threads) thread.join();
+  check(claims == 1);
+}
+
+// Back-pressure: who waits for room does what is in the way.
+void room_is_made() {
+  Room room(false);
+  for (int i = 0; i < 10; ++i) room.put(Executor::later);
+  room.queue.wait_for_room(4, no_signals);
+  check(room.done.size() == 6 && room.queue.in_flight_now() == 4);
+  room.queue.wait_for_room(4, no_signals);
+  check(room.done.size() == 6);
 }
 
 // Several threads put and wait, in all the ways there are, and take the turn in between.
 void many_threads(uint64_t seed) {
   constexpr int threads = 4, turns = 300;
-  Queue queue;
+  Executor queue;
   std::atomic<int> inside{0}, done{0};
   struct Counted : Job {
     std::atomic<int>&inside, &done;
     int times = 0;
     Counted(std::atomic<int>& i, std::atomic<int>& d) : inside(i), done(d) {}
-    void run() override {
+    void run(Deadline) override {
       check(++inside == 1, "two jobs at once");
       ++times;
       ++done;
@@ -195,16 +240,16 @@ void many_threads(uint64_t seed) {
       for (int i = 0; i < turns; ++i) {
         const uint64_t dice = mix(seed, t, i);
         jobs.push_back(std::make_unique<Counted>(inside, done));
-        queue.put(*jobs.back(), dice % 2 == 0 ? Queue::soon : Queue::later);
+        queue.put(*jobs.back(), dice % 2 == 0 ? Executor::soon : Executor::later);
         const Job& any = *jobs[dice / 2 % jobs.size()];
-        if (dice % 5 == 0) check(queue.wait(any, {}, no_signals) != Queue::in_flight);
-        if (dice % 5 == 1) check(queue.wait(any, watchdog(), no_signals) == Queue::over);
+        if (dice % 5 == 0) check(queue.wait(any, {}, no_signals) != Executor::in_flight);
+        if (dice % 5 == 1) check(queue.wait(any, watchdog(), no_signals) == Executor::over);
         if (dice % 5 == 2) {
-          const auto turn = queue.turn();
+          const auto turn = queue.acquire(watchdog(), no_signals);
           if (turn) check(inside == 0);
         }
       }
-      for (const auto& job : jobs) check(queue.wait(*job, {}, no_signals) != Queue::in_flight && job->times == 1);
+      for (const auto& job : jobs) check(queue.wait(*job, {}, no_signals) != Executor::in_flight && job->times == 1);
     });
   }
   for (auto& user : users) user.join();
@@ -217,14 +262,17 @@ void many_threads(uint64_t seed) {
 
 int main() {
   who_waits_does_what_there_is_to_do();
-  what_nobody_waits_for_is_done(Queue::soon);
-  what_nobody_waits_for_is_done(Queue::later);
+  what_nobody_waits_for_is_done(Executor::soon);
+  what_nobody_waits_for_is_done(Executor::later);
   a_wait_with_a_deadline_leaves_it_to_the_engine();
   signals_end_a_wait();
   signals_end_a_wait_for_the_turn();
   what_a_job_throws_is_for_who_does_it();
   the_engine_survives_what_a_job_throws();
   a_job_cannot_wait_for_a_later_one();
+  the_turn_is_not_waited_for_longer_than_one_may();
+  the_engine_is_claimed_once();
+  room_is_made();
   for (uint64_t seed = 0; seed < 20; ++seed) many_threads(seed);
   return report();
 }

@@ -1,0 +1,184 @@
+#include "python/session.h"
+
+#include <nanobind/stl/string.h>
+
+#include "python/convert.h"
+#include "python/gil.h"
+#include "wait/fork.h"
+
+namespace hocket {
+
+using namespace nb::literals;
+
+const char* const Session::forked =
+    "this process was forked from a rank, and its group belongs to that one alone: nothing was done. Make a group of "
+    "its own here, or start the process in another way (spawn, forkserver)";
+
+Session::Session(nb::object endpoint, nb::object requests, nb::object fail)
+    : born_(forks()), endpoint_(std::move(endpoint)), requests_(std::move(requests)), fail_(std::move(fail)) {}
+
+nb::object Session::attempt(const Arguments& arguments, double within) {
+  Cache::Found found;
+  if (!usable() || requests().executor.inside() || !cache.recall(arguments, found))
+    return nb::borrow(Py_NotImplemented);
+  return call(found.prepared, within, found.learns);
+}
+
+nb::object Session::begin(nb::object self, const Arguments& arguments, double within) {
+  Cache::Found found;
+  if (!usable() || !requests().executor.served() || !cache.recall(arguments, found) || found.learns >= 0) {
+    return nb::borrow(Py_NotImplemented);
+  }
+  return begin(std::move(self), std::move(found.prepared), within, std::move(found.awaited));
+}
+
+nb::object Session::call(Prepared& prepared, double within, int learns) {
+  const Clock::time_point begun = Clock::now();
+  const Deadline deadline = after(begun, within);
+  {
+    const Unlocked unlocked;
+    const std::unique_lock<Turn> turn = requests().executor.acquire(deadline, signals);
+    if (!turn) miss_the_turn(prepared, begun, deadline);
+    if (!usable() || !make(prepared, begun, deadline, learns)) return nb::borrow(Py_NotImplemented);
+  }
+  return std::move(prepared.result);
+}
+
+nb::object Session::begin(nb::object self, Prepared prepared, double within, std::shared_ptr<bool> awaited) {
+  std::string text = prepared.title();
+  return requests().put(
+      Request::make(std::move(self), requests(), this, std::move(prepared), {}, within, std::move(text)),
+      std::move(awaited));
+}
+
+nb::object Session::run(Prepared& prepared, double within) {
+  const Clock::time_point begun = Clock::now();
+  {
+    const Unlocked unlocked;
+    make(prepared, begun, after(begun, within));
+  }
+  return prepared.result;
+}
+
+std::string Session::learn(int peer, const std::string& text, double within) {
+  try {
+    const Unlocked unlocked;
+    return endpoint().learn(peer, text, in(within));
+  } catch (...) {
+    fail(caught(), text.substr(0, text.find('\n')), within, false);
+  }
+}
+
+bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadline, int learns) {
+  Endpoint& rank = endpoint();
+  const uint64_t before = rank.number();
+  try {
+    if (!usable()) {
+      const Locked locked;
+      fail(nb::none(), prepared.title(), 0, false);
+    }
+    if (learns >= 0) {
+      rank.describe(prepared.fingerprint, prepared.program().text);
+      if (rank.next(learns, prepared.fingerprint, deadline) != prepared.fingerprint) return false;
+    }
+    hocket::make(prepared.call(), rank, rank, deadline);
+  } catch (...) {
+    const Locked locked;
+    fail(caught(), prepared.title(), seconds_between(begun, deadline), rank.number() != before);
+  }
+  if (prepared.deliver.is_valid()) {
+    const Locked locked;
+    prepared.result = with_python([&] { return prepared.deliver(); });
+  }
+  return true;
+}
+
+void Session::miss_the_turn(const Prepared& prepared, Clock::time_point begun, Deadline deadline) {
+  const Locked locked;
+  set_error(Failure{Failure::timeout, -1, "another thread of this rank was still in " + endpoint().title()});
+  fail(nb::borrow(nb::python_error().value()), prepared.title(), seconds_between(begun, deadline), false);
+}
+
+void Session::fail(nb::object error, const std::string& text, double within, bool entered) {
+  const std::string what = entered ? text + " (call " + std::to_string(endpoint().number()) + ")" : text;
+  with_python([&] { return fail_(error, within, what); });
+  throw std::logic_error("fail() must raise");
+}
+
+int Session::traverse(visitproc visit, void* arg) {
+  Py_VISIT(endpoint_.ptr());
+  Py_VISIT(requests_.ptr());
+  Py_VISIT(fail_.ptr());
+  return cache.traverse([&](PyObject* object) { return object == nullptr ? 0 : visit(object, arg); });
+}
+
+void Session::clear() {
+  const nb::object fail = std::move(fail_);
+  cache.forget();
+}
+
+namespace {
+
+int traverse_session(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Session>(self)->traverse(visit, arg) : 0;
+}
+
+int clear_session(PyObject* self) {
+  nb::inst_ptr<Session>(self)->clear();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_session)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear_session)},
+                       {0, nullptr}};
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  import_numpy();
+  nb::class_<Prepared>(m, "Prepared")
+      .def(
+          "__init__",
+          [](Prepared* self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, nb::object alive,
+             nb::object result, nb::object deliver) {
+            new (self) Prepared{program,
+                                fingerprint,
+                                pointer<const std::byte>(inp),
+                                pointer<std::byte>(out),
+                                alive,
+                                result,
+                                deliver.is_none() ? nb::object() : deliver};
+          },
+          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a.none(), "deliver"_a.none());
+  nb::class_<Session>(m, "Session", nb::type_slots(slots))
+      .def(nb::init<nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a)
+      .def(
+          "call", [](Session& self, Prepared& prepared, double within) { return self.call(prepared, within); },
+          "prepared"_a, "within"_a)
+      .def(
+          "begin",
+          [](nb::object self, const Prepared& prepared, double within) {
+            auto& session = nb::cast<Session&>(self);
+            return session.begin(self, prepared, within, session.requests().awaited(prepared.title()));
+          },
+          "prepared"_a, "within"_a)
+      .def("run", &Session::run, "prepared"_a, "within"_a)
+      .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
+      .def(
+          "remember",
+          [](Session& self, int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root,
+             const Prepared& prepared,
+             int learns) { self.cache.remember({method, x, op, out, root}, prepared, learns); },
+          "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "prepared"_a, "learns"_a)
+      .def("forget", [](Session& self) { self.cache.forget(); })
+      .def_prop_ro("forked", &Session::is_forked)
+      .def_prop_ro("inside", [](const Session& self) { return self.requests().executor.inside(); })
+      .def_prop_rw(
+          "enabled", [](const Session& self) { return self.enabled.load(); },
+          [](Session& self, bool enabled) { self.enabled = enabled; })
+      .def_rw("seconds", &Session::seconds);
+  m.attr("FORKED") = Session::forked;
+}
+
+}  // namespace hocket

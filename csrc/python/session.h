@@ -1,0 +1,70 @@
+// One rank's calls, seen from Python: the fast path, the cache behind it, and the way to the transport.
+//
+// A call comes as arguments that look like earlier ones (the fast path: `attempt`, `begin`), or prepared (`call`,
+// `begin`), or as part of a function that makes several in one turn (`run`). All of them end in `make`.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+
+#include "python/cache.h"
+#include "python/requests.h"
+#include "transport/shm/endpoint.h"
+#include "wait/fork.h"
+
+namespace hocket {
+
+class Session {
+ public:
+  static const char* const forked;  // why nothing can be done with a session in a child of its process
+
+  // `endpoint` and `requests` are those objects; `fail(error, seconds, text)` raises what a user gets for an error in
+  // the call `text`, which might have taken so many seconds, and ends the session; the error is None for a call that
+  // cannot be made because it has ended.
+  Session(nb::object endpoint, nb::object requests, nb::object fail);
+
+  // The result of a call that looks like an earlier one; NotImplemented if it must be prepared first.
+  nb::object attempt(const Arguments& arguments, double within);
+  // The same for an asynchronous call: what it gives back is the work.
+  nb::object begin(nb::object self, const Arguments& arguments, double within);
+
+  // Makes a prepared call, in its turn. NotImplemented where the session had ended by then.
+  nb::object call(Prepared& prepared, double within, int learns = -1);
+  // Puts it to be made.
+  nb::object begin(nb::object self, Prepared prepared, double within, std::shared_ptr<bool> awaited);
+  // Makes it at once, on a thread that has the turn.
+  nb::object run(Prepared& prepared, double within);
+  // What `peer` says of the next call, on a thread that has the turn. `text` is what this rank takes that for.
+  std::string learn(int peer, const std::string& text, double within);
+
+  // Makes it on a thread that has the turn, and has not Python's lock. Throws Python's errors only. False where
+  // `learns` is a rank and that one makes another call.
+  bool make(Prepared& prepared, Clock::time_point begun, Deadline deadline, int learns = -1);
+
+  // False after an error, once the session was left, and in a child of its process.
+  bool usable() const { return enabled.load(std::memory_order_relaxed) && forks() == born_; }
+  bool is_forked() const { return forks() != born_; }
+
+  Requests& requests() const { return *nb::inst_ptr<Requests>(requests_); }
+  Endpoint& endpoint() const { return *nb::inst_ptr<Endpoint>(endpoint_); }
+  int traverse(visitproc visit, void* arg);
+  void clear();
+
+  Cache cache;
+  std::atomic<bool> enabled{true};
+  double seconds = 30;  // how long a call may take that does not say
+
+ private:
+  [[noreturn]] void fail(nb::object error, const std::string& text, double within, bool entered);
+  [[noreturn]] void miss_the_turn(const Prepared& prepared, Clock::time_point begun, Deadline deadline);
+
+  const int born_;
+  nb::object endpoint_, requests_, fail_;
+};
+
+void bind_session(nb::module_& m);
+void bind_persistent(nb::module_& m);
+void bind_fastpath(nb::module_& m);
+
+}  // namespace hocket

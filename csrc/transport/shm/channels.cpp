@@ -1,0 +1,182 @@
+#include "transport/shm/channels.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace hocket {
+
+namespace {
+
+// Has the kernel map these pages now, so that the first messages need not wait for it. Where it cannot, they do.
+void populate(void* begin, uint64_t bytes, bool write) {
+#ifdef MADV_POPULATE_WRITE
+  const auto from = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uint64_t length = reinterpret_cast<uintptr_t>(begin) + bytes - from;
+  madvise(reinterpret_cast<void*>(from), length, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#endif
+}
+
+}  // namespace
+
+Channels::Channels(int rank, std::vector<Outbox*> boxes, uint64_t slots, uint64_t arena, Bell& bell, Board& board)
+    : bell_(bell),
+      board_(board),
+      slots_(slots),
+      arena_bytes_(arena),
+      front_(std::min<uint64_t>(64 << 10, slots_ / 4)),
+      channels_(boxes.size()) {
+  const int size = static_cast<int>(boxes.size());
+  Outbox& own = *boxes[rank];
+  ring_ = own.slots(size);
+  for (int peer = 0; peer < size; ++peer) {
+    Outbox& box = *boxes[peer];
+    Channel& c = channels_[peer];
+    c.send = own.descriptors(size, peer);
+    c.receive = box.descriptors(size, rank);
+    c.read_by_peer = &box.counts()[rank].read;
+    c.read_by_us = &own.counts()[peer].read;
+    c.slots = box.slots(size);
+    c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots_);
+  }
+  arena_ = channels_[rank].arena;
+  const uint64_t first = std::min(2 * front_, slots_);  // what is in flight when the ring begins anew is spared
+  for (int peer = 0; peer < size; ++peer) {
+    populate(channels_[peer].receive, depth * sizeof(Descriptor), peer == rank);
+    populate(channels_[peer].slots, first, peer == rank);
+  }
+  populate(own.descriptors(size, 0), size * depth * sizeof(Descriptor), true);
+}
+
+std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
+  inlined_ = bytes <= Descriptor::room;
+  // Where nothing is in flight the ring begins anew, so that short messages keep to memory that exists and is in
+  // caches.
+  if (!inlined_ && head_ % slots_ + bytes > front_ && all_read()) {
+    head_ = tail_ = round_up(head_, slots_);
+  }
+  uint64_t begin = head_;
+  if (!inlined_ && begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
+  reserved_ = begin;
+  if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
+  return inlined_ ? inline_ : ring_ + begin % slots_;
+}
+
+// Whether nothing of what was posted is still to be read.
+bool Channels::all_read() {
+  for (Channel& c : channels_) {
+    if (c.seen_read == c.sent) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.seen_read != c.sent) return false;
+  }
+  return true;
+}
+
+// Whether each channel has a descriptor left and the slots up to `end` are free.
+bool Channels::room(Peers peers, uint64_t end) {
+  for (int peer : peers) {
+    Channel& c = channels_[peer];
+    if (c.sent - c.seen_read < depth) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.sent - c.seen_read >= depth) return false;
+  }
+  if (end - tail_ <= slots_) return true;
+  tail_ = head_;
+  for (Channel& c : channels_) {
+    if (c.seen_read == c.sent) continue;
+    c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+    if (c.seen_read != c.sent) tail_ = std::min(tail_, c.begin[c.seen_read % depth]);
+  }
+  return end - tail_ <= slots_;
+}
+
+void Channels::post(Peers peers, uint64_t bytes, Label label) {
+  publish(peers, bytes, label, inlined_ ? Descriptor::here : Descriptor::slot, reserved_ % slots_);
+  if (!inlined_) head_ = reserved_ + round_up(bytes, line);
+}
+
+bool Channels::reachable(const std::byte* data, uint64_t bytes) const {
+  return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_ && bytes > Descriptor::room;
+}
+
+bool Channels::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
+  reserved_ = head_;
+  if (!room(peers, head_)) return false;
+  publish(peers, bytes, label, Descriptor::view, data - arena_);
+  return true;
+}
+
+void Channels::publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset) {
+  for (int peer : peers) {
+    Channel& c = channels_[peer];
+    Descriptor& d = c.send[c.sent % depth];
+    d.call = label.call;
+    d.place = label.place;
+    d.bytes = bytes;
+    d.kind = kind;
+    if (kind == Descriptor::here) {
+      std::memcpy(d.payload, inline_, Descriptor::room);
+    } else {
+      d.offset = offset;
+    }
+    c.begin[c.sent % depth] = reserved_;
+    d.turn.store(++c.sent, std::memory_order_release);
+    bell_.notify(peer);
+  }
+}
+
+std::byte* Channels::target(int peer) {
+  const uint64_t out = board_.place_of_output(peer);
+  return out == 0 || out > arena_bytes_ ? nullptr : channels_[peer].arena + (out - 1);
+}
+
+void Channels::post_put(int peer, const std::byte* written, uint64_t bytes, Label label) {
+  reserved_ = head_;
+  const int32_t to[] = {peer};
+  publish(to, bytes, label, Descriptor::put, written - channels_[peer].arena);
+}
+
+uint64_t Channels::posted(int peer) const { return channels_[peer].sent; }
+
+bool Channels::consumed(int peer, uint64_t count) {
+  Channel& c = channels_[peer];
+  if (c.seen_read < count) c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
+  return c.seen_read >= count;
+}
+
+bool Channels::peek(int peer, Message& message) {
+  Channel& c = channels_[peer];
+  const Descriptor& d = c.receive[c.received % depth];
+  if (d.turn.load(std::memory_order_acquire) != c.received + 1) return false;
+  message.label = {d.call, d.place};
+  message.bytes = d.bytes;
+  if (d.kind == Descriptor::here && d.bytes <= Descriptor::room) {
+    message.data = d.payload;
+    return true;
+  }
+  const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
+  const uint64_t limit = d.kind == Descriptor::slot ? slots_ : in_arena ? arena_bytes_ : 0;
+  if (d.bytes > limit || d.offset > limit - d.bytes) {
+    throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
+  }
+  message.data = (d.kind == Descriptor::slot ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
+  return true;
+}
+
+void Channels::release(int peer) {
+  Channel& c = channels_[peer];
+  c.read_by_us->store(++c.received, std::memory_order_release);
+  bell_.notify(peer);
+}
+
+void Channels::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {
+  board_.compare(peer);
+  throw Failure{Failure::internal, peer,
+                "in " + board_.title() + " a message of call " + std::to_string(message.label.call) + " with " +
+                    std::to_string(message.bytes) + " bytes came where call " + std::to_string(expected.call) +
+                    " has one of " + std::to_string(bytes)};
+}
+
+}  // namespace hocket

@@ -1,0 +1,72 @@
+// Messages through shared memory.
+//
+//   A send stages its bytes once into the slots and posts one descriptor to each receiver; a receiver works straight
+//   from the slot and then counts the message as read. Bytes that fit into a descriptor's cache line travel there. The
+//   slots are one ring of bytes: a message's memory is free once all its receivers, and those of every message before
+//   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is.
+//
+// Used by the thread that makes the rank's calls, and by no other.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "engine/port.h"
+#include "transport/shm/bell.h"
+#include "transport/shm/board.h"
+#include "transport/shm/layout.h"
+
+namespace hocket {
+
+class Channels : public Port {
+ public:
+  Channels(int rank, std::vector<Outbox*> boxes, uint64_t slots, uint64_t arena, Bell& bell, Board& board);
+
+  std::byte* arena() const { return arena_; }
+  uint64_t capacity() const { return slots_ / 2; }  // the most bytes that one message may have
+
+  std::byte* reserve(Peers peers, uint64_t bytes) override;
+  void post(Peers peers, uint64_t bytes, Label label) override;
+  bool reachable(const std::byte* data, uint64_t bytes) const override;
+  bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
+  std::byte* target(int peer) override;
+  void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override;
+  uint64_t posted(int peer) const override;
+  bool consumed(int peer, uint64_t count) override;
+  bool peek(int peer, Message& message) override;
+  void release(int peer) override;
+  [[noreturn]] void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) override;
+
+ private:
+  struct Channel {                        // this rank's view of its two channels with one peer
+    Descriptor* send;                     // r → peer, in our outbox
+    Descriptor* receive;                  // peer → r, in the peer's
+    std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
+    std::atomic<uint64_t>* read_by_us;
+    std::byte* slots;                     // the peer's
+    std::byte* arena;                     // the peer's
+    uint64_t sent = 0;                    // messages posted
+    uint64_t seen_read = 0;               // of these, known to be read
+    uint64_t received = 0;                // messages released
+    std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
+  };
+
+  bool all_read();
+  bool room(Peers peers, uint64_t end);
+  void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
+
+  Bell& bell_;
+  Board& board_;
+  const uint64_t slots_, arena_bytes_;
+  const uint64_t front_;  // bytes of the slots that short messages keep to
+  std::vector<Channel> channels_;
+  std::byte* ring_;  // the slots
+  std::byte* arena_;
+  uint64_t head_ = 0;      // end of what was posted, in bytes since the beginning of time
+  uint64_t tail_ = 0;      // end of what is known to be read by all
+  uint64_t reserved_ = 0;  // begin of what is reserved
+  bool inlined_ = false;   // whether the reservation is `inline_`
+  alignas(64) std::byte inline_[64];
+};
+
+}  // namespace hocket

@@ -1,0 +1,54 @@
+// Which ranks are gone, and which one holds up the others.
+//
+// That a process is dead is told by its pidfd, whoever has inherited its descriptors; that it lives on as another
+// program, by its socket. A rank that waits shows it: it counts up its *beat* and says for whom. So when a deadline
+// passes, the rank to blame is found by going from each rank to the one that it waits for, until there is one that does
+// not beat: it is stopped, or busy with something else, or not in this call at all. All who look find the same one.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "transport/shm/layout.h"
+#include "wait/wait.h"
+
+namespace hocket {
+
+class Liveness {
+ public:
+  // Descriptors are not owned; -1 at the own rank.
+  Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds);
+
+  // This rank waits for `peer` (-1: for any).
+  void beat(int peer);
+  // Throws Failure::peer_lost when a rank is gone that did not say that it would. Cheap: looks only now and then.
+  // Returns whether it looked.
+  bool look(Clock::time_point now);
+  // `peer` has been seen to be gone. What it sent before still counts: only the second time this throws.
+  void gone(int peer, const char* how);
+  // Whom a wait in vain for `peer` is to be blamed on.
+  int culprit(int peer);
+  // The descriptors are about to be closed: they are not looked at any more.
+  void disconnect();
+
+ private:
+  void listen(Clock::time_point now);
+  bool silent(int peer, Clock::time_point now) const;
+  int follow(int peer, Clock::time_point now) const;
+
+  struct Pulse {  // of a rank, as seen from here
+    uint64_t beat = 0;
+    Clock::time_point since{};
+  };
+
+  const int rank_, size_;
+  const std::vector<Outbox*> boxes_;
+  std::atomic<Clock::duration::rep> looked_{0};  // when the descriptors were last looked at
+  std::vector<std::atomic<bool>> gone_;          // ranks that were seen to be gone once
+  std::mutex mutex_;                             // of what follows: several threads of this rank may wait at once
+  std::vector<int> sockets_, pidfds_;
+  std::vector<Pulse> pulses_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,105 @@
+#include "transport/shm/mapping.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "transport/shm/layout.h"
+#include "wait/wait.h"
+
+namespace hocket {
+
+// All mappings that own something, for the moment of a fork. The lock is held across it, so that the child finds the
+// list whole and the lock in its own hands.
+struct Family {
+  std::mutex mutex;
+  Mapping* first = nullptr;
+
+  static Family& get() {
+    static Family* const family = [] {
+      auto* made = new Family;  // never destroyed: a thread may fork at the very end
+      pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); }, [] { get().born(); });
+      return made;
+    }();
+    return *family;
+  }
+
+  void born() {
+    for (Mapping* m = first; m != nullptr; m = m->after_) m->privatise(m->own_begin_, m->own_bytes_);
+    mutex.unlock();
+  }
+
+  void add(Mapping* mapping) {
+    const std::lock_guard lock(mutex);
+    mapping->after_ = first;
+    if (first != nullptr) first->before_ = mapping;
+    first = mapping;
+  }
+
+  void remove(Mapping* mapping) {
+    const std::lock_guard lock(mutex);
+    if (mapping->before_ != nullptr) mapping->before_->after_ = mapping->after_;
+    if (mapping->after_ != nullptr) mapping->after_->before_ = mapping->before_;
+    if (first == mapping) first = mapping->after_;
+  }
+};
+
+Mapping::Mapping(int fd, uint64_t bytes) : bytes_(bytes) {
+  struct stat status;
+  if (fstat(fd, &status) != 0 || static_cast<uint64_t>(status.st_size) < bytes) {
+    throw Failure{Failure::internal, -1, "a peer's shared memory is smaller than this version of hocket expects"};
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    throw Failure{Failure::internal, -1, std::string("shared memory cannot be mapped: ") + std::strerror(errno)};
+  }
+  data_ = static_cast<std::byte*>(data);
+}
+
+Mapping::~Mapping() {
+  if (fd_ >= 0) {
+    Family::get().remove(this);
+    close(fd_);
+  }
+  munmap(data_, bytes_);
+}
+
+void Mapping::own(int fd, uint64_t begin, uint64_t bytes) {
+  fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (fd_ < 0) {
+    throw Failure{Failure::internal, -1,
+                  std::string("no descriptor is left for shared memory: ") + std::strerror(errno)};
+  }
+  own_begin_ = begin;
+  own_bytes_ = bytes;
+  Family::get().add(this);
+}
+
+// The mapping is replaced in one step by a private one of the same file, which shows the same bytes.
+void Mapping::privatise(uint64_t begin, uint64_t bytes) {
+  if (bytes == 0) return;
+  mmap(data_ + begin, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_, static_cast<off_t>(begin));
+}
+
+// A private page is still the file's until it is written: so each is written, with what it holds. The kernel copies a
+// page under the feet of all threads at once, so that a write of another one is in the copy or comes after it.
+void Mapping::detach(const std::byte* begin, uint64_t bytes) {
+  const uint64_t from = static_cast<uint64_t>(begin - data_) / page * page;
+  const uint64_t to = round_up(static_cast<uint64_t>(begin - data_) + bytes, page);
+  privatise(from, to - from);
+  for (uint64_t at = from; at < to; at += page) {
+    std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0, std::memory_order_relaxed);
+  }
+}
+
+void Mapping::give_back(std::byte* begin, uint64_t bytes) { madvise(begin, bytes, MADV_REMOVE); }
+
+}  // namespace hocket

@@ -1,0 +1,1 @@
+from .lower import Rows as Rows
