@@ -11,9 +11,11 @@ import numpy as np
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..arrays.shapes import split
-from ..plans.algorithms import plan as make_plan
+from ..deadline import Deadline
+from ..plans.algorithms import name_of
 from ..plans.plan import Plan, Steps
-from ..run.native import Persistent, facts
+from ..plans.prove import proved
+from ..run.native import Persistent
 from ..run.signature import Call, tell, told
 from ..tuning.choose import choose
 from .fastpath import Memo
@@ -87,7 +89,7 @@ class Dispatch:
         `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
         result is of the kind of `x`. `learns` is the rank that these were learnt from.
         """
-        plan = self.plan(call, how.algorithm, op)
+        plan = self.plan(call, how.algorithm, op, self.seconds(how.timeout))
         buffers = self._buffers(call, plan, how, x, given, shape, apart=received is not None)
 
         def job(seconds: float) -> Any:
@@ -102,7 +104,7 @@ class Dispatch:
     def prepare(self, call: Call, how: How, x: Any, given: Array, shape: tuple[int, ...], op: Op | None) -> Persistent:
         """The persistent form of `call`. Where its arrays need copies, it goes the long way each time."""
         self.caller.require_usable()
-        plan = self.plan(call, how.algorithm, op)
+        plan = self.plan(call, how.algorithm, op, self.seconds(how.timeout))
         buffers = self._buffers(call, plan, how, x, given, shape)
         result = buffers.deliver()
         again = how._replace(out=result)
@@ -147,24 +149,16 @@ class Dispatch:
             raise ValueError(f'order is "same" or "any", not {how.order!r}')
         return Call(name, dtype, count, op, root, blocks, _label(how.algorithm), how.order, note=note)
 
-    def plan(self, call: Call, algorithm: Algorithm, op: Op | None) -> Plan:
+    def plan(self, call: Call, algorithm: Algorithm, op: Op | None, seconds: float) -> Plan:
         """The plan for `call`, which keeps its promise and fits the operator."""
-        if isinstance(algorithm, Plan):
-            chosen = algorithm
-            if (chosen.collective, chosen.size, chosen.root) != (call.collective, self.size, call.root):
-                raise ValueError(f"{chosen!r} is none for {call.collective} over {self.size} ranks, root {call.root}")
-            facts(chosen)
-        else:
-            name = algorithm or choose(call.collective, call.nbytes, self.size).algorithm
-            chosen = make_plan(call.collective, name, self.size, call.root)
-            if callable(algorithm):
-                facts(chosen)
-        if op is not None and op.function is not None and call.order == "same" and not facts(chosen).rank_order:
+        name = algorithm or choose(call.collective, call.nbytes, self.size).algorithm
+        plan, facts = proved(call.collective, name, self.size, call.root, Deadline(seconds))
+        if op is not None and op.function is not None and call.order == "same" and not facts.rank_order:
             raise ValueError(
-                f"{chosen.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
+                f"{plan.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
                 'choose another algorithm, or say order="any"'
             )
-        return chosen
+        return plan
 
     def gets(self, call: Call) -> bool:
         return call.collective not in ("reduce", "gather") or call.root == self.rank
@@ -208,6 +202,4 @@ def _label(algorithm: Algorithm) -> str:
         return algorithm
     if isinstance(algorithm, Plan):
         return algorithm.algorithm
-    if not callable(algorithm):
-        raise TypeError(f"algorithm is a name, a Plan or a function of the number of ranks, not {algorithm!r}")
-    return algorithm.__name__
+    return name_of(algorithm)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import _core
 from ..arrays.ops import DTYPES, Op
-from ..plans.check import Facts, check
 from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
+from ..plans.prove import proved
 from ..tuning.choose import segment_bytes, slots_bytes
 from ..tuning.topology import this_host
 from .arena import Arena
@@ -88,7 +87,8 @@ class Native:
     def can_run_in_place(self, plan: Plan) -> bool:
         """Whether `run` takes one array as input and output. Raises PlanError for a plan that is wrong."""
         if plan not in self._in_place:
-            self._in_place[plan] = facts(plan).in_place and _lowers_in_place(plan, self.rank)
+            facts = proved(plan.collective, plan, plan.size, plan.root).facts
+            self._in_place[plan] = facts.in_place and _lowers_in_place(plan, self.rank)
         return self._in_place[plan]
 
     def _bind(
@@ -127,12 +127,6 @@ def create_outbox(size: int) -> int:
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
     os.ftruncate(fd, _core.SharedMemory.outbox_bytes(size, slots_bytes(), this_host().memory))
     return fd
-
-
-@lru_cache(maxsize=256)
-def facts(plan: Plan) -> Facts:
-    """What is true of `plan`, proved once. Raises PlanError for a plan that is wrong: it never reaches the engine."""
-    return check(plan)
 
 
 def _lowers_in_place(plan: Plan, rank: int) -> bool:
