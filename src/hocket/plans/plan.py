@@ -48,6 +48,7 @@ INP, OUT, TMP = 0, 1, 2
 COPY, REDUCE = 0, 1
 BUFFERS = ("inp", "out", "tmp")
 VERBS = ("copy", "reduce")
+MOST = (1 << 63) - 1
 
 # What ends a plan that never ends, before the memory does. A ring over 4096 ranks, the longest of the plans in the book
 # over as many as are meant here, has 8190 steps and just less than this many moves, which take 64 bytes each.
@@ -169,11 +170,13 @@ def _moves(verb: int, dst: Slots, src: Slots) -> Front:
 
 def _integers(x: Index) -> Index:
     """`x`, where it is whole numbers: others would be cut, and True is no rank."""
-    if type(x) is int or (isinstance(x, np.ndarray) and x.dtype == np.int64):
+    if isinstance(x, np.ndarray) and x.dtype == np.int64:
+        return x
+    if type(x) is int and -MOST <= x <= MOST:
         return x
     array = np.asarray(x)
-    if array.dtype.kind not in "iu" and array.size:
-        raise PlanError(f"a buffer, a rank, a chunk or a count is not a whole number{_asked()}: {x!r}")
+    if type(x) is int or (array.dtype.kind not in "iu" and array.size):
+        raise PlanError(f"a rank, a chunk or a count is not a whole number of 64 bits{_asked()}: {x!r}")
     return array.astype(np.int64)
 
 
@@ -240,6 +243,8 @@ def _line(steps: object) -> str:
 
 def _short(x: object) -> str:
     """What something is, in a few words."""
+    if isinstance(x, Slots):
+        return "slots that no copy or reduce moves"
     text = repr(x)
     return f"a {type(x).__name__}" if len(text) > 40 else text
 
