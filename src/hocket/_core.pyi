@@ -1,6 +1,6 @@
 """The native core. Private: addresses are integers, and nothing is checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,8 +16,8 @@ class Custom:
 class Program:
     def __init__(
         self,
-        sends: list[tuple[int, int, int, int, int, list[int], int, bool, bool]],
-        receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]],
+        sends: Sequence[tuple[int, int, int, int, int, list[int], int, bool, bool]],
+        receives: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]], bool, list[int]]],
         unheard: list[int],
         untold: list[int],
         segment: int,

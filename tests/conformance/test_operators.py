@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,6 +190,57 @@ def test_ufuncs_of_every_dtype(world: Worlds, size: int) -> None:
 def spoil(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
     a += b
     out[...] = a
+
+
+def by(factor: float) -> Callable[..., None]:
+    def f(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        np.multiply(a + b, factor, out=out)
+
+    return f
+
+
+def elsewhere(lines: int) -> Callable[..., None]:
+    """The same lambda, so many lines further down, in a module whose name is the rank's own."""
+    space = {"__name__": f"module{lines}", "np": np, "factor": 2.0}
+    exec(
+        compile("\n" * lines + "f = lambda a, b, out: np.multiply(a, factor * b, out=out)", f"{lines}.py", "exec"),
+        space,
+    )
+    return space["f"]  # type: ignore[no-any-return]
+
+
+# What rank 0 gives and what the last rank gives: two functions of one name.
+TWO_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "code": (lambda a, b, out: np.add(a, b, out=out), lambda a, b, out: np.multiply(a, b, out=out)),
+    "closed over": (by(1.0), by(2.0)),
+    "arguments of a partial": (partial(np.add, casting="same_kind"), partial(np.add, casting="unsafe")),
+}
+
+
+def two_operators(group: Any, what: str, method: str) -> str:
+    group.all_reduce(1)
+    for _ in range(3):  # the same one: from its code, wherever that lies
+        y = group.all_reduce(np.ones(3), op=elsewhere(1 + group.rank))
+        assert y.tolist() == [2.0 ** (group.size - 1)] * 3
+    op = TWO_OPERATORS[what][group.rank == group.size - 1]
+
+    def call() -> None:
+        getattr(group, method)(np.full(2 * group.size, 3.0), op=op)
+        group.barrier()  # a rank whose part was over before the others came gets it here
+
+    return str(raised(hocket.MismatchError, call))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("what", TWO_OPERATORS)
+def test_two_operators_of_one_name_are_a_mismatch(world: Worlds, what: str, size: int) -> None:
+    for method in ("all_reduce", "reduce", "reduce_scatter"):
+        for text in world(size).run(two_operators, what, method, fresh=True, timeout=20.0):
+            named = re.findall(r"called \w+\(.*?op='custom\((.*?) ([0-9a-f]{8})\)'", text)
+            assert len(named) == 2, text
+            (name, one), (same, other) = named
+            assert name == same
+            assert one != other
 
 
 def operands(group: Any) -> str:

@@ -5,6 +5,11 @@ An operator is one of the names in `NAMES`, a binary NumPy ufunc (`np.add` is "s
 is ignored. Its arrays are there for that call only, and `a` and `b` read-only. Custom operators must be associative;
 they are never assumed to commute: operands stay in rank order. A ufunc gives no floating-point warnings here.
 
+All ranks must give the same operator. A callable is compared by what it does, not by its name: its code and the values
+that it reads, as they are when a call is first made (`code_hash.py` says which are seen and which are not). What is to
+differ between ranks, such as a cache in a list, must not lie open in a global, in a variable that is closed over or in
+an attribute, but inside an object, of which only the type is compared.
+
 What the named ones mean where it could be doubted: integer sums and products wrap around; `mean` is the sum divided by
 the number of ranks, of integers truncated toward zero; a NaN in any operand of `min` or `max` is a NaN in the result;
 of bools, `sum` and `max` are "or", `product` and `min` are "and"; `land`, `lor` and `lxor` take nonzero (NaN too) as
@@ -23,6 +28,8 @@ from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+
+from .code_hash import code_hash
 
 Dtype: TypeAlias = "np.dtype[Any]"
 
@@ -61,7 +68,7 @@ class Op:
 
     `code` is the kernels' (`CUSTOM` for a custom operator); `mean` asks for a final division by the number of ranks;
     `function(a, b, out)` is there for custom operators only. `name` tells the operator to people and to the other
-    ranks: a custom one's never equals a name of `NAMES`.
+    ranks: a custom one's never equals a name of `NAMES`, and differs where two functions of one name do.
     """
 
     name: str
@@ -146,4 +153,4 @@ def _custom_name(function: Callable[..., Any]) -> str:
         raise TypeError(f"op {name} cannot be called as f(a, b, out): it must write a op b into out") from None
     except ValueError:
         pass  # a builtin without a signature: the call itself will tell
-    return f"custom({name})"
+    return f"custom({name} {code_hash(function)})"

@@ -21,6 +21,7 @@ from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..arrays.shapes import split
 from ..deadline import Deadline
+from ..plans.algorithms import name_of
 from ..plans.plan import Plan, Steps
 from ..plans.prove import Proved, proved
 from ..run.native import Native
@@ -171,10 +172,6 @@ class Dispatch:
     def _plan(self, call: Call, deadline: Deadline) -> Proved:
         """The plan for `call`, which keeps its promise and fits the operator."""
         signature, algorithm = call.signature, call.how.algorithm
-        if isinstance(algorithm, Plan):
-            wanted = (signature.collective, self.size, signature.root)
-            if (algorithm.collective, algorithm.size, algorithm.root) != wanted:
-                raise ValueError(f"{algorithm!r} is none for {wanted[0]} over {wanted[1]} ranks, root {wanted[2]}")
         if algorithm is None:
             algorithm = choose(signature.collective, signature.nbytes, self.size).algorithm
         chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline)
@@ -202,6 +199,4 @@ def _label(algorithm: Algorithm) -> str:
         return algorithm
     if isinstance(algorithm, Plan):
         return algorithm.algorithm
-    if not callable(algorithm):
-        raise TypeError(f"algorithm is a name, a Plan or a function of the number of ranks, not {algorithm!r}")
-    return getattr(algorithm, "__name__", type(algorithm).__name__)
+    return name_of(algorithm)

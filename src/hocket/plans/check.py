@@ -28,10 +28,9 @@ from .plan import (
     REDUCE,
     TMP,
     Column,
-    Front,
     Plan,
 )
-from .symbols import Items, Mask, Memory
+from .symbols import Batch, Items, Mask, Memory
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,14 @@ def check(plan: Plan) -> Facts:
     promise = _promise(plan)
     memory = Memory(plan, promise)
     rules = _Rules(plan, memory)
-    for number, front in enumerate(plan.fronts()):
-        rules.look_at(number, front)
+    for batch in Batch.of(plan):
+        rules.look_at(batch)
         rules.check_names()
-        items = memory.items(front)
+        items = memory.items(batch)
         rules.check_slots(items)
-        memory.apply(items)
+        for front in batch.split(items):
+            rules.check_values(front)
+            memory.apply(front)
     wrong = np.argwhere(memory.wrong())
     if len(wrong):
         raise PlanError(f"{plan!r}: {_explain(plan, promise, *(int(x) for x in wrong[0]))}")
@@ -70,34 +71,37 @@ def _promise(plan: Plan) -> Layout:
 
 def _in_place(plan: Plan, promise: Layout) -> bool:
     memory = Memory(plan, promise, aliased=True)
-    for front in plan.fronts():
-        memory.apply(memory.items(front))
+    for batch in Batch.of(plan):
+        for front in batch.split(memory.items(batch)):
+            memory.apply(front)
     return not memory.wrong().any()
 
 
 def _brackets(memory: Memory) -> tuple[bool, bool, bool]:
     """same_everywhere, size_invariant, rank_order."""
     got = memory.promise.rank == EVERY
-    final = memory.final()
-    one = np.where(got, final.bracket, 0).max(axis=0)  # a bracket of each chunk that somebody gets
+    _, bracket, _, first = memory.final()
+    one = np.where(got, bracket, 0).max(axis=0)  # a bracket of each chunk that somebody gets
     chunks = one[got.any(axis=0)]
-    same = bool((final.bracket == one)[got].all())
-    return same, same and bool((chunks == chunks[:1]).all()), bool((final.first == 0)[got].all())
+    same = bool((bracket == one)[got].all())
+    return same, same and bool((chunks == chunks[:1]).all()), bool((first == 0)[got].all())
 
 
 class _Rules:
-    """The rules that every front keeps, asked of one front after the other."""
+    """The rules that every front keeps, asked of a batch of them as far as what the slots hold is no matter."""
 
     def __init__(self, plan: Plan, memory: Memory) -> None:
         self.plan, self.memory = plan, memory
-        self.number, self.front = -1, Front(*[np.zeros(0, np.int64)] * 8)
         self.there = np.concatenate((memory.promise.inp.ravel(), memory.promise.out.ravel()))
         self.size = _sizes(plan, memory.promise)
-        self.written = np.zeros(len(self.size), bool)  # by the front that is looked at
+        self.writes, self.fronts = (
+            np.zeros(memory.slots, np.int32),
+            0,
+        )  # which front last wrote a slot, and how many were
 
-    def look_at(self, number: int, front: Front) -> None:
-        """From now on it is this front that is spoken of."""
-        self.number, self.front = number, front
+    def look_at(self, batch: Batch) -> None:
+        """From now on it is these fronts that are spoken of."""
+        self.batch = batch
 
     def refuse(self, bad: Mask, what: str, rows: Column | None = None) -> None:
         """Raise PlanError for the first move that is bad. `{dst}` and `{src}` in `what` stand for its two ends."""
@@ -106,15 +110,18 @@ class _Rules:
         at = int(np.argmax(bad))
         row = at if rows is None else int(rows[at])
         within = 0 if rows is None else at - int(np.argmax(rows == row))
-        verb, db, dr, dc, sb, sr, sc, _ = (int(column[row]) for column in self.front.columns())
+        front, step = self.batch.all, int(self.batch.step[row])
+        columns = [int(column[row]) for column in front.columns()]
+        verb, db, dr, dc, sb, sr, sc, _ = columns
         known = verb in (COPY, REDUCE) and {db, sb} <= {INP, OUT, TMP}
         ends = {"dst": _name(db, dr, dc + within), "src": _name(sb, sr, sc + within)} if known else {}
-        move = self.front.describe(row) if known else f"columns {[int(column[row]) for column in self.front.columns()]}"
-        raise PlanError(f"{self.plan!r}, step {self.number}, move {row} ({move}): {what.format(**ends)}")
+        move = front.describe(row) if known else f"columns {columns}"
+        number, index = self.batch.first + step, row - int(np.argmax(self.batch.step == step))
+        raise PlanError(f"{self.plan!r}, step {number}, move {index} ({move}): {what.format(**ends)}")
 
     def check_names(self) -> None:
         """Everything that is named exists."""
-        f, memory, n = self.front, self.memory, self.plan.size
+        f, memory, n = self.batch.all, self.memory, self.plan.size
         for buf in (f.dst_buf, f.src_buf):
             self.refuse((buf < INP) | (buf > TMP), "the buffer is none of inp, out and tmp")
         self.refuse((f.verb != COPY) & (f.verb != REDUCE), "the verb is neither copy nor reduce")
@@ -126,16 +133,19 @@ class _Rules:
         self.refuse(f.dst_buf == INP, "{dst} is written, and inp is the caller's")
 
     def check_slots(self, items: Items) -> None:
-        """Every slot is there, was written before it is read, is as large as the other end, and has no conflict."""
-        leaves, (row, verb, dst, src, turn) = self.memory.held.leaves, items
+        """Every slot is there, is as large as the other end, and has no conflict."""
+        row, verb, dst, src, turn = items
         last = len(self.there) - 1
         for end, at in (("{dst}", dst), ("{src}", src)):
             self.refuse((at <= last) & ~self.there[np.minimum(at, last)], f"{end} is no slot of this collective", row)
         self.refuse(self.size[dst] != self.size[src], "{dst} and {src} need not be equally large", row)
         self.refuse((turn > 0) & (verb == COPY), "{dst} is copied to after another move of this step wrote it", row)
-        self.written[dst] = True
-        self.refuse(self.written[src], "{src} is read, and a move of the same step writes it", row)
-        self.written[dst] = False
+
+    def check_values(self, items: Items) -> None:
+        """Every slot of one front was written before it is read, and by none of its own moves."""
+        leaves, (row, verb, dst, src, turn) = self.memory.leaves, items
+        self.writes[dst] = self.fronts = self.fronts + 1
+        self.refuse(self.writes[src] == self.fronts, "{src} is read, and a move of the same step writes it", row)
         self.refuse(leaves[src] == 0, "{src} is read, and was never written", row)
         onto_nothing = (leaves[dst] == 0) & (verb == REDUCE) & (turn == 0)
         self.refuse(onto_nothing, "{dst} is reduced into, and was never written", row)
@@ -160,12 +170,17 @@ def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
     """Why out[chunk] of `rank` is wrong: exactly what came into it, found by following the plan backwards."""
     memory, writer = Memory(plan, promise), "no move ever writes it"
     here = int(memory.address(*(np.array([x]) for x in (OUT, rank, chunk)))[0])
-    times = np.zeros(len(memory.held.leaves))  # how often what is in each slot now ends up in this one
+    times = np.zeros(memory.slots)  # how often what is in each slot now ends up in this one
     times[here] = 1
-    for number, front in reversed(tuple(enumerate(plan.fronts()))):
-        row, verb, dst, src, turn = memory.items(front)
+    fronts = (
+        (batch, number, items)
+        for batch in Batch.of(plan)
+        for number, items in enumerate(batch.split(memory.items(batch)))
+    )
+    for batch, number, (row, verb, dst, src, turn) in reversed(tuple(fronts)):
         if here in dst and writer.startswith("no"):
-            writer = f"last written in step {number} by {front.describe(int(row[dst == here][-1]))}"
+            move = batch.all.describe(int(row[dst == here][-1]))
+            writer = f"last written in step {batch.first + number} by {move}"
         flow = times[dst]
         times[dst[(verb == COPY) & (turn == 0)]] = 0
         np.add.at(times, src, flow)

@@ -1,26 +1,18 @@
-"""From a plan to one rank's program: projection, lowering, and the binding of chunks to bytes.
+"""From a plan to one rank's share of it: projection and lowering.
 
-`lower` keeps this rank's share of each front and finds its shape:
-
-    sends       one per slot sent in a front, however many peers get it: it is staged once (multicast)
-    receives    one per slot written in a front: out = source ∘ source ∘ ..., in one pass; one source is a copy
-
-Sends and receives come from the same global moves, so the two ends of a channel cannot disagree. Where `out` begins as
-a copy of `inp`, nothing is copied before it must be: reads of an untouched `out` read `inp`, and what no move ever
-writes is copied at the end of lowering. Synchronisation is derived too: a send comes `after` the receive that made its
-bytes, and a receive comes after the sends that read what it overwrites, those `before` it.
-
-`Share.bind` then turns chunks into byte ranges for one call's sizes.
+`lower` keeps the moves of each front that this rank has a part in, and makes them into the sends and receives of
+`program.py`. These come from the same global moves on every rank, so the two ends of a channel cannot disagree. Where
+`out` begins as a copy of `inp`, nothing is copied before it must be: reads of an untouched `out` read `inp`, and what
+no move ever writes is copied at the end of lowering. Synchronisation is derived, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from .collectives import Layout, find, layout
 from .plan import (
@@ -32,105 +24,11 @@ from .plan import (
     Front,
     Plan,
 )
-
-Slot: TypeAlias = "tuple[int, int]"  # buffer, chunk
-Sizes: TypeAlias = "npt.NDArray[np.int64]"  # bytes of each chunk
-
-NOTHING = -1
-LOCAL = -1
+from .program import LOCAL, NOTHING, Receive, Send, Share, Slot, Source, Span
 
 
 class NotInPlace(Exception):
     """Executed move by move, this share would overwrite its own input before it is read."""
-
-
-class _Mixed(Exception):
-    """A span is a seed in part: its seeds, the chunks in `args`, must be copied before."""
-
-
-class Span(NamedTuple):
-    """`chunks` chunks of one buffer of this rank."""
-
-    buf: int
-    chunk: int
-    chunks: int
-
-    def slots(self) -> Iterator[Slot]:
-        return ((self.buf, c) for c in range(self.chunk, self.chunk + self.chunks))
-
-
-@dataclass
-class Send:
-    step: int
-    mark: int
-    span: Span
-    peers: list[int]
-    after: int = NOTHING
-    staged: bool = False  # overwritten in its own step, so that a view of it could not be awaited
-    put: bool = False  # goes to the same place in the peers' `out`, which nobody but this rank reads or writes before
-
-
-class Source(NamedTuple):
-    peer: int  # LOCAL: `span` of this rank
-    mark: int
-    span: Span
-
-
-@dataclass
-class Receive:
-    step: int
-    span: Span
-    sources: list[Source]
-    finished: bool = False  # the reduction is over all ranks: a mean is divided here
-    before: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Share:
-    """What one rank does in a plan: chunks, not bytes yet."""
-
-    layout: Layout
-    rank: int
-    chunks: int
-    tmp_chunks: int
-    sends: list[Send] = field(default_factory=list)
-    receives: list[Receive] = field(default_factory=list)
-
-    def bind(self, inp: Sizes, out: Sizes, itemsize: int) -> Rows:
-        """The byte ranges, when chunk c of the input has `inp[c]` elements and chunk c of the output `out[c]`.
-
-        Each buffer holds its slots packed in the order of their indices; `tmp` slot t is as large as chunk t % chunks.
-        """
-        scratch = np.maximum(inp, out)[np.arange(self.tmp_chunks) % self.chunks]
-        sizes = (inp * self.layout.inp[self.rank], out * self.layout.out[self.rank], scratch)
-        ends = [np.concatenate(([0], np.cumsum(size))) * itemsize for size in sizes]
-
-        def place(span: Span) -> tuple[int, int, int]:
-            begin, end = ends[span.buf][span.chunk], ends[span.buf][span.chunk + span.chunks]
-            return span.buf, int(begin), int(end - begin)
-
-        sends = [(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put) for s in self.sends]
-        receives = []
-        for r in self.receives:
-            sources = [(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources]
-            receives.append((r.step, *place(r.span), sources, r.finished, r.before))
-        return Rows(sends, receives, int(ends[TMP][-1]))
-
-
-class Rows(NamedTuple):
-    """A share in bytes, as the native engine takes it."""
-
-    sends: list[tuple[int, int, int, int, int, list[int], int, bool, bool]]
-    receives: list[tuple[int, int, int, int, list[tuple[int, int, int, int]], bool, list[int]]]
-    tmp_bytes: int
-
-    def heard(self, signals: bool) -> set[int]:
-        """The peers that send this rank anything."""
-        return {peer for *_, size, sources, _, _ in self.receives if size or signals for peer, *_ in sources} - {LOCAL}
-
-    def told(self, signals: bool) -> set[int]:
-        """The peers that this rank sends anything."""
-        return {peer for *_, size, peers, _, _, _ in self.sends if size or signals for peer in peers}
 
 
 def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) -> Share:
@@ -141,17 +39,25 @@ def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) 
     copied: set[int] = set()
     while True:
         lowering = _Lowering(plan, rank, in_place, copied)
-        try:
-            for step, front in enumerate(plan.fronts()):
-                lowering.front(step, front if spans else front.singles()[1])
-        except _Mixed as mixed:
-            copied |= set(mixed.args)
-            continue
-        return lowering.finish()
+        for step, front in enumerate(plan.fronts()):
+            lowering.front(step, front if spans else front.singles()[1])
+        if lowering.mixed <= copied:
+            return lowering.finish()
+        copied |= lowering.mixed  # these are copied before all else, and so all that reads them is lowered anew
+
+
+class _Move(NamedTuple):
+    """A move between ranks, or within one."""
+
+    verb: int
+    dst: Span
+    receiver: int
+    src: Span
+    sender: int
 
 
 class _Lowering:
-    """The state while the fronts go by."""
+    """The state while the fronts go by. The seeds in `copied` are copied first."""
 
     def __init__(self, plan: Plan, rank: int, in_place: bool, copied: set[int]) -> None:
         self.plan, self.rank, self.in_place = plan, rank, in_place
@@ -161,6 +67,7 @@ class _Lowering:
         self.aliased = {int(c) for c in np.flatnonzero(promise.inp[rank] & promise.out[rank])} if in_place else set()
         self.writer: dict[Slot, int] = {}  # the receive that last wrote a slot
         self.readers: dict[Slot, list[int]] = {}  # the sends that have read it since
+        self.mixed: set[int] = set()  # seeds that are read in one span with what is none, so that they must be copied
         for chunk in sorted(copied):
             self.writer[OUT, chunk] = len(self.share.receives)
             self.share.receives.append(_seed(chunk))
@@ -171,24 +78,30 @@ class _Lowering:
         if self.weights:
             self.weights.apply(front)
         self.users.enter(front)
-        mine = front.take((front.dst_rank == self.rank) | (front.src_rank == self.rank))
-        rows = [tuple(row) for row in np.stack(mine.columns(), axis=1).tolist()]
-        self._sends(step, [row for row in rows if row[5] == self.rank != row[2]])
-        self._receives(step, [row for row in rows if row[2] == self.rank])
+        moves = self._mine(front)
+        self._send(step, [move for move in moves if move.sender == self.rank != move.receiver])
+        self._receive(step, [move for move in moves if move.receiver == self.rank])
         self.users.leave()
 
-    def _sends(self, step: int, rows: list[tuple[int, ...]]) -> None:
+    def _mine(self, front: Front) -> list[_Move]:
+        rows = front.take((front.dst_rank == self.rank) | (front.src_rank == self.rank))
+        return [
+            _Move(verb, Span(db, dc, count), dr, Span(sb, sc, count), sr)
+            for verb, db, dr, dc, sb, sr, sc, count in np.stack(rows.columns(), axis=1).tolist()
+        ]
+
+    def _send(self, step: int, moves: list[_Move]) -> None:
         """Reads what was there before the front: so all of its sends come before its receives."""
-        once = _once([row[2] for row in rows])
+        once = _once(move.receiver for move in moves)
         multicast: dict[Span, Send] = {}
-        for verb, to, peer, goes, buf, _, chunk, count in rows:
-            span = self._current(Span(buf, chunk, count))
-            put = (verb, to, span.buf, goes) == (COPY, OUT, OUT, chunk) and self.users.only(self.rank, peer, span)
+        for move in moves:
+            peer, span = move.receiver, self._current(move.src, self.writer)
+            put = move.verb == COPY and move.dst == span and span.buf == OUT and self.users.only(self.rank, peer, span)
             if span in multicast and peer in once:
                 multicast[span].peers.append(peer)
                 multicast[span].put &= put
                 continue
-            send = Send(step, _mark(step, buf, chunk), span, [peer], put=put)
+            send = Send(step, _mark(step, move.src), span, [peer], put=put)
             send.after = max((self.writer.get(self._home(slot), NOTHING) for slot in span.slots()), default=NOTHING)
             if peer in once:
                 multicast[span] = send
@@ -196,39 +109,40 @@ class _Lowering:
                 self.readers.setdefault(self._home(slot), []).append(len(self.share.sends))
             self.share.sends.append(send)
 
-    def _receives(self, step: int, rows: list[tuple[int, ...]]) -> None:
-        once = _once([row[5] for row in rows if row[5] != self.rank])
-        before = dict(self.writer)
+    def _receive(self, step: int, moves: list[_Move]) -> None:
+        once = _once(move.sender for move in moves if move.sender != self.rank)
+        before = dict(self.writer)  # the front
         folds: dict[Span, Receive] = {}
         written: dict[Slot, Receive] = {}
-        for verb, dst_buf, _, dst_chunk, src_buf, peer, src_chunk, count in rows:
-            to, span = Span(dst_buf, dst_chunk, count), Span(src_buf, src_chunk, count)
-            local = peer == self.rank
-            source = (
-                Source(LOCAL, 0, self._current(span, before)) if local else Source(peer, _mark(step, *span[:2]), span)
-            )
-            fold = folds.get(to)
-            if fold is not None and not local and peer not in once:
-                fold = None  # two messages from one peer cannot be awaited at once: fold them one by one
-            if fold is None:
-                if to in folds:
-                    folds[to].finished = False
-                first = [] if verb == COPY else [Source(LOCAL, 0, self._current(to))]
-                fold = folds[to] = Receive(step, to, first)
-                fold.before = sorted({send for slot in to.slots() for send in self.readers.pop(self._home(slot), ())})
-                for send in fold.before:
-                    self.share.sends[send].staged |= self.share.sends[send].step == step
-                for slot in to.slots():
-                    self.writer[self._home(slot)] = len(self.share.receives)
-                self.share.receives.append(fold)
-            fold.sources.append(source)
-            for slot in source.span.slots() if local else ():
-                if written.get(self._home(slot), fold) is not fold:
+        for move in moves:
+            local = move.sender == self.rank
+            fold = folds.get(move.dst)
+            if fold is None or not (local or move.sender in once):
+                # Two messages from one peer cannot be awaited at once: these are folded one by one.
+                if fold is not None:
+                    fold.finished = False
+                fold = folds[move.dst] = self._open(step, move)
+            if local:
+                fold.sources.append(Source(LOCAL, 0, self._current(move.src, before)))
+                if any(written.get(self._home(slot), fold) is not fold for slot in fold.sources[-1].span.slots()):
                     raise NotInPlace
-            for slot in to.slots():
-                written[self._home(slot)] = fold
-            if self.weights and verb == REDUCE:
-                fold.finished = self.weights.finished(self.rank, to)
+            else:
+                fold.sources.append(Source(move.sender, _mark(step, move.src), move.src))
+            written.update((self._home(slot), fold) for slot in move.dst.slots())
+            if self.weights and move.verb == REDUCE:
+                fold.finished = self.weights.finished(self.rank, move.dst)
+
+    def _open(self, step: int, move: _Move) -> Receive:
+        """A new receive, into where `move` goes."""
+        first = [] if move.verb == COPY else [Source(LOCAL, 0, self._current(move.dst, self.writer))]
+        receive = Receive(step, move.dst, first)
+        homes = [self._home(slot) for slot in move.dst.slots()]
+        receive.before = sorted({send for home in homes for send in self.readers.pop(home, ())})
+        for send in receive.before:
+            self.share.sends[send].staged |= self.share.sends[send].step == step
+        self.writer.update((home, len(self.share.receives)) for home in homes)
+        self.share.receives.append(receive)
+        return receive
 
     def finish(self) -> Share:
         """Last, the seeds that no move touched: where `out` is not `inp`, they are copied, before all else."""
@@ -240,15 +154,15 @@ class _Lowering:
         share.receives[:0] = copies
         return share
 
-    def _current(self, span: Span, writer: dict[Slot, int] | None = None) -> Span:
-        """Where the value of `span` lies now: an `out` that is still its seed is read from `inp`."""
-        writer = self.writer if writer is None else writer
-        slots = list(span.slots())
-        fresh = [buf == OUT and c in self.seeds and self._home((buf, c)) not in writer for buf, c in slots]
-        if all(fresh) and not self.in_place:
+    def _current(self, span: Span, writer: dict[Slot, int]) -> Span:
+        """Where the value of `span` lies when that wrote what is written: an `out` that is still its seed lies in
+        `inp`."""
+        if self.in_place or span.buf != OUT:
+            return span
+        fresh = {c for _, c in span.slots() if c in self.seeds and (OUT, c) not in writer}
+        if len(fresh) == span.chunks:
             return span._replace(buf=INP)
-        if any(fresh) and not self.in_place:
-            raise _Mixed(*(c for (_, c), seed in zip(slots, fresh, strict=True) if seed))
+        self.mixed |= fresh
         return span
 
     def _home(self, slot: Slot) -> Slot:
@@ -321,11 +235,11 @@ def _seed(chunk: int) -> Receive:
     return Receive(0, Span(OUT, chunk, 1), [Source(LOCAL, 0, Span(INP, chunk, 1))])
 
 
-def _once(ranks: Sequence[int]) -> set[int]:
+def _once(ranks: Iterable[int]) -> set[int]:
     """The ranks that occur exactly once."""
-    return {rank for rank in ranks if ranks.count(rank) == 1}
+    return {rank for rank, times in Counter(ranks).items() if times == 1}
 
 
-def _mark(step: int, buf: int, chunk: int) -> int:
+def _mark(step: int, span: Span) -> int:
     """Names a message within its call; computed alike at both ends."""
-    return (step * 0x9E3779B1 + (buf << 30) + chunk * 0x85EBCA6B) & 0xFFFFFFFF
+    return (step * 0x9E3779B1 + (span.buf << 30) + span.chunk * 0x85EBCA6B) & 0xFFFFFFFF

@@ -28,15 +28,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PlanError
+from ..deadline import Deadline
+from ..errors import CollectiveTimeout, PlanError
 
 Index: TypeAlias = "int | npt.NDArray[np.int64]"
 Column: TypeAlias = "npt.NDArray[np.int64]"
@@ -45,6 +48,12 @@ INP, OUT, TMP = 0, 1, 2
 COPY, REDUCE = 0, 1
 BUFFERS = ("inp", "out", "tmp")
 VERBS = ("copy", "reduce")
+MOST = (1 << 63) - 1
+
+# What ends a plan that never ends, before the memory does. A ring over 4096 ranks, the longest of the plans in the book
+# over as many as are meant here, has 8190 steps and just less than this many moves, which take 64 bytes each.
+MOST_STEPS = 1 << 16
+MOST_MOVES = 1 << 25
 
 
 class Slots(NamedTuple):
@@ -89,7 +98,15 @@ class Front:
 
     def columns(self) -> tuple[Column, ...]:
         """The eight columns, in the order of the fields."""
-        return tuple(getattr(self, name) for name in FIELDS)
+        return _columns(self)
+
+    def is_sound(self) -> bool:
+        """All columns are as promised. Nothing that the words of a plan make is not."""
+        shape = (len(self),)
+        for column in self.columns():
+            if not isinstance(column, np.ndarray) or column.dtype != np.int64 or column.shape != shape:
+                return False
+        return True
 
     def take(self, rows: npt.ArrayLike) -> Front:
         """The moves at `rows` (indices or a boolean mask), in that order."""
@@ -115,7 +132,10 @@ class Front:
         return f"r{dr}.{BUFFERS[db]}[{_span(dc, k)}] {sign} r{sr}.{BUFFERS[sb]}[{_span(sc, k)}]"
 
 
+BATCH = 1 << 13  # moves: their columns stay in the second-level cache
+
 FIELDS = ("verb", "dst_buf", "dst_rank", "dst_chunk", "src_buf", "src_rank", "src_chunk", "count")
+_columns = attrgetter(*FIELDS)
 
 
 def _span(chunk: int, count: int) -> str:
@@ -133,16 +153,47 @@ def reduce(dst: Slots, src: Slots) -> Front:
 
 
 def _moves(verb: int, dst: Slots, src: Slots) -> Front:
-    columns = np.broadcast_arrays(
-        *(np.asarray(x, np.int64) for x in (verb, *dst[:3], *src[:3], np.maximum(dst.count, src.count)))
-    )
-    return Front(*(np.ascontiguousarray(column.ravel()) for column in columns))
+    if not isinstance(dst, Slots) or not isinstance(src, Slots):
+        wrong = src if isinstance(dst, Slots) else dst
+        raise TypeError(f"{VERBS[verb]}(dst, src) takes slots, as inp(), out() and tmp() name them, not {wrong!r}")
+    fields = [_integers(x) for x in (*dst, *src)]
+    count = np.maximum(fields.pop(3), fields.pop())
+    try:
+        shape = np.broadcast(*fields, count).shape
+    except ValueError as error:
+        raise PlanError(f"the ends of a {VERBS[verb]} do not fit each other{_asked()}: {error}") from error
+    block = np.empty((len(FIELDS), *shape), np.int64)
+    for row, x in enumerate((verb, *fields, count)):
+        block[row] = x
+    return Front(*block.reshape(len(FIELDS), -1))
+
+
+def _integers(x: Index) -> Index:
+    """`x`, where it is whole numbers: others would be cut, and True is no rank."""
+    if isinstance(x, np.ndarray) and x.dtype == np.int64:
+        return x
+    if type(x) is int and -MOST <= x <= MOST:
+        return x
+    array = np.asarray(x)
+    if type(x) is int or (array.dtype.kind not in "iu" and array.size):
+        raise PlanError(f"a rank, a chunk or a count is not a whole number of 64 bits{_asked()}: {x!r}")
+    return array.astype(np.int64)
+
+
+def _asked() -> str:
+    """Where the innermost function that is none of this file's is."""
+    frame = sys._getframe()
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f" ({frame.f_code.co_filename}:{frame.f_lineno})"
 
 
 def join(*fronts: Front) -> Front:
     """One front out of several, in that order."""
     if len(fronts) == 1:
         return fronts[0]
+    if not fronts:
+        return Front(*np.empty((len(FIELDS), 0), np.int64))
     return Front(*(np.concatenate(columns) for columns in zip(*(f.columns() for f in fronts), strict=True)))
 
 
@@ -150,12 +201,65 @@ Step: TypeAlias = "Front | tuple[Front, ...]"
 Steps: TypeAlias = Iterable[Step]
 
 
+def walk(steps: Steps, whose: object, deadline: Deadline | None = None) -> Iterator[Front]:
+    """The steps one after the other, each joined into one front; those without moves too.
+
+    Raises PlanError, which begins with `whose`, for what is no step, and where there are more of them than can be
+    meant; CollectiveTimeout between two steps when the deadline has passed.
+    """
+    if not isinstance(steps, Iterable):
+        said = "returned None: it has no `yield`" if steps is None else f"returned {_short(steps)}"
+        raise PlanError(f"{whose}: the algorithm {said}, and should yield steps")
+    moves, iterator = 0, iter(steps)
+    for number, step in enumerate(iterator):
+        parts = (step,) if isinstance(step, Front) else step
+        if type(parts) is not tuple or not all(isinstance(part, Front) for part in parts):
+            raise PlanError(
+                f"{whose}: step {number} is {_short(step)}, not a Front or a tuple of them{_line(iterator)}"
+            )
+        front = join(*parts)
+        if not front.is_sound():
+            raise PlanError(
+                f"{whose}: step {number} has columns that are not int64 or differ in length{_line(iterator)}"
+            )
+        moves += len(front)
+        if number >= MOST_STEPS or moves > MOST_MOVES:
+            what = f"{MOST_STEPS} steps" if number >= MOST_STEPS else f"{MOST_MOVES} moves"
+            raise PlanError(
+                f"{whose}: more than {what}, which is more than can be meant: does it end?{_line(iterator)}"
+            )
+        if deadline is not None and not deadline.left():
+            raise CollectiveTimeout(f"{whose}: after {deadline} its algorithm was still making step {number + 1}")
+        yield front
+
+
+def _line(steps: object) -> str:
+    """The file and the line of the `yield` at which a generator stands, where that can be known."""
+    while getattr(steps, "gi_yieldfrom", None) is not None:
+        steps = steps.gi_yieldfrom  # type: ignore[attr-defined]
+    frame = getattr(steps, "gi_frame", None)
+    return f" ({frame.f_code.co_filename}:{frame.f_lineno})" if frame is not None else ""
+
+
+def _short(x: object) -> str:
+    """What something is, in a few words."""
+    if isinstance(x, Slots):
+        return "slots that no copy or reduce moves"
+    text = repr(x)
+    return f"a {type(x).__name__}" if len(text) > 40 else text
+
+
+class Kept(tuple[Front, ...]):
+    """Fronts that have been walked, all with moves."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A collective algorithm for one number of ranks: a value. Frozen, hashable; equal when it moves the same things.
 
     `source` makes the steps anew each time they are asked for, so that a plan for thousands of ranks is streamed and
-    never stored. `chunks` is the number of chunks of the whole vector, at least `size` where each rank owns a part.
+    never stored; but for one that is kept. `chunks` is the number of chunks of the whole vector, at least `size` where
+    each rank owns a part.
     """
 
     collective: str
@@ -167,10 +271,20 @@ class Plan:
 
     def fronts(self) -> Iterator[Front]:
         """The steps in order. Steps without moves are left out."""
-        for step in self.source():
-            front = step if isinstance(step, Front) else join(*step)
-            if len(front):
-                yield front
+        steps = self.source()
+        return iter(steps) if isinstance(steps, Kept) else filter(len, walk(steps, repr(self)))
+
+    def keep(self, deadline: Deadline | None = None) -> Plan:
+        """The same plan with its steps made once and stored, however often this is asked."""
+        steps = self.source()
+        if isinstance(steps, Kept):
+            return self
+        mine = vars(self)
+        if "kept" not in mine:
+            kept = Kept(filter(len, walk(steps, repr(self), deadline)))
+            mine["kept"] = replace(self, source=lambda: kept)
+        made: Plan = mine["kept"]
+        return made
 
     @cached_property
     def tmp_chunks(self) -> int:
@@ -223,8 +337,23 @@ class Plan:
 def extent(fronts: Iterable[Front], buffers: tuple[int, ...]) -> int:
     """One more than the largest chunk index that is named in `buffers`; 0 when none is."""
     top = 0
-    for f in fronts:
+    for _, fs in batches(fronts):
+        f = join(*fs)
         for buf, chunk in ((f.dst_buf, f.dst_chunk), (f.src_buf, f.src_chunk)):
             named = np.isin(buf, buffers)
             top = max(top, int(np.max(chunk + f.count, where=named, initial=0)))
     return top
+
+
+def batches(fronts: Iterable[Front]) -> Iterator[tuple[int, list[Front]]]:
+    """The fronts, several at a time where they are small, and the number of the first: what can be asked of all at once
+    then costs a few array operations for many."""
+    first, batch, moves = 0, list[Front](), 0
+    for front in fronts:
+        if batch and moves + len(front) > BATCH:
+            yield first, batch
+            first, batch, moves = first + len(batch), [], 0
+        batch.append(front)
+        moves += len(front)
+    if batch:
+        yield first, batch

@@ -1,21 +1,55 @@
-from functools import lru_cache
-from typing import Any, NamedTuple
+"""The one way in which a plan comes to be executed: made once, proved, and kept.
 
-from .algorithms import plan
+`proved` is asked for every call that is prepared, and answers what it has proved before in about a microsecond. It goes
+by the function that a name stands for at that moment, so that a change of `ALGORITHMS` is seen, and proved like the
+first. What is executed is what was proved: the steps are stored, and the algorithm is never asked again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..deadline import Deadline
+from .algorithms import Algorithm, is_hashable, make, resolve
 from .check import Facts, check
 from .plan import Plan
 
 
 class Proved(NamedTuple):
+    """A plan that keeps its collective's promise, its steps stored, and what is true of it."""
+
     plan: Plan
     facts: Facts
 
 
+def proved(
+    collective: str, algorithm: str | Algorithm | Plan, size: int, root: int = 0, deadline: Deadline | None = None
+) -> Proved:
+    """The plan of `algorithm`: a name, a function of the number of ranks, or a plan.
+
+    Raises PlanError for a plan that breaks its promise; ValueError for an unknown name, a root that is no rank and a
+    plan for something else; CollectiveTimeout where the deadline passes while the algorithm makes its steps.
+    """
+    if isinstance(algorithm, Plan):
+        if (algorithm.collective, algorithm.size, algorithm.root) != (collective, size, root):
+            raise ValueError(f"{algorithm!r} is none for {collective} over {size} ranks, root {root}")
+        return _proved(algorithm.keep(deadline))
+    name, function = resolve(collective, algorithm)
+    place = _place(collective, name, function, size, root) if is_hashable(function) else []
+    if not place:
+        place.append(_proved(make(collective, name, function, size, root, deadline)))
+    return place[0]
+
+
 @lru_cache(maxsize=256)
-def _facts(plan: Plan) -> Facts:
-    return check(plan)
+def _place(collective: str, name: str, function: Algorithm, size: int, root: int) -> list[Proved]:
+    """Where it is kept, once somebody has proved it. So the cache is functools', which threads and forks do not harm,
+    and the deadline is no part of the question."""
+    return []
 
 
-def proved(collective: str, algorithm: Any, size: int, root: int = 0, deadline: Any = None) -> Proved:
-    made = algorithm if isinstance(algorithm, Plan) else plan(collective, algorithm, size, root)
-    return Proved(made, _facts(made))
+@lru_cache(maxsize=256)
+def _proved(plan: Plan) -> Proved:
+    """By what it moves: equal plans are proved once."""
+    return Proved(plan, check(plan))

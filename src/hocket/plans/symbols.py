@@ -12,6 +12,7 @@ whole front is a few array operations:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from ..errors import PlanError
 from .collectives import EVERY, NOBODY, Layout
-from .plan import OUT, REDUCE, Column, Front, Plan
+from .plan import OUT, REDUCE, Column, Front, Plan, batches, join
 
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
@@ -30,22 +31,20 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Value(NamedTuple):
-    """The values of some slots, in columns."""
+    """The values of some slots. Two and two lie side by side, so that one access fetches both."""
 
-    content: npt.NDArray[Any]  # uint64
-    bracket: npt.NDArray[Any]  # uint64
-    leaves: npt.NDArray[Any]  # int32
-    first: npt.NDArray[Any]  # int32
+    words: npt.NDArray[Any]  # uint64, with the columns content and bracket
+    ranks: npt.NDArray[Any]  # int32, with the columns leaves and first
 
 
 class Items(NamedTuple):
-    """The moves of a front chunk by chunk, in columns."""
+    """The moves of some fronts chunk by chunk, in columns."""
 
-    row: Column  # which move of the front it belongs to
+    row: Column  # which move it belongs to, of all of them
     verb: Column
     dst: Column  # addresses in the memory
     src: Column
-    turn: Column  # how many earlier items of this front go into the same slot
+    turn: Column  # how many earlier items of its front go into the same slot
 
 
 class Memory:
@@ -59,16 +58,21 @@ class Memory:
         slots = n * (2 * chunks + plan.tmp_chunks)
         if slots > MOST_SLOTS:
             raise PlanError(f"{plan!r} names {plan.tmp_chunks} slots of tmp on one rank: more than can be meant")
-        self.promise = promise
+        self.promise, self.slots = promise, slots
         self.base = np.array([0, n * chunks, 2 * n * chunks])
         self.width = np.array([chunks, chunks, plan.tmp_chunks])
         self.shared = promise.inp & promise.out if aliased else None
-        self.held = Value(*(np.zeros(slots, word) for word in (np.uint64, np.uint64, np.int32, np.int32)))
+        self.held = Value(np.zeros((slots, 2), np.uint64), np.zeros((slots, 2), np.int32))
         rank, chunk = (x.astype(np.int64) for x in np.nonzero(promise.inp))
-        once, given = np.ones(len(rank), np.int32), Value(mix(rank * chunks + chunk), mix(~rank), *2 * [rank])
-        self.put(rank * chunks + chunk, given._replace(leaves=once, first=rank.astype(np.int32)))
+        at = rank * chunks + chunk
+        self.put(at, Value(np.stack((mix(at), mix(~rank)), axis=1), np.stack((np.ones_like(rank), rank), axis=1)))
         rank, chunk = (x.astype(np.int64) for x in np.nonzero(promise.seed))
         self.put(self.address(np.full_like(rank, OUT), rank, chunk), self.take(rank * chunks + chunk))
+
+    @property
+    def leaves(self) -> npt.NDArray[Any]:
+        """How many contributions each slot holds."""
+        return self.held.ranks[:, 0]
 
     def address(self, buf: Column, rank: Column, chunk: Column) -> Column:
         """Where slots lie."""
@@ -78,44 +82,41 @@ class Memory:
             at[rows] -= self.base[OUT] * self.shared[rank[rows], chunk[rows]]
         return at
 
-    def items(self, front: Front) -> Items:
-        """The moves of a front, chunk by chunk."""
-        row, f = front.singles()
+    def items(self, batch: Batch) -> Items:
+        """The moves of some fronts, chunk by chunk."""
+        row, f = batch.all.singles()
         dst = self.address(f.dst_buf, f.dst_rank, f.dst_chunk)
         src = self.address(f.src_buf, f.src_rank, f.src_chunk)
-        return Items(row, f.verb, dst, src, turns(dst))
+        return Items(row, f.verb, dst, src, turns(batch.step[row] * self.slots + dst))
 
     def take(self, at: Column | slice) -> Value:
         """The values that lie there."""
-        return Value(*(words[at] for words in self.held))
+        return Value(self.held.words[at], self.held.ranks[at])
 
     def put(self, at: Column, value: Value) -> None:
         """Write values."""
-        for words, new in zip(self.held, value, strict=True):
-            words[at] = new
+        self.held.words[at], self.held.ranks[at] = value
 
     def apply(self, items: Items) -> None:
-        """All reads, then all writes; several into one slot one after the other."""
+        """One front: all reads, then all writes; several into one slot one after the other."""
         came = self.take(items.src)
         for rows in waves(items.turn):
-            dst, new = items.dst[rows], Value(*(words[rows] for words in came))
-            self.put(dst, self._fold(items.verb[rows] == REDUCE, self.take(dst), new))
+            dst, new, reduces = items.dst[rows], Value(came.words[rows], came.ranks[rows]), items.verb[rows] == REDUCE
+            if reduces.any():
+                folded = _fold(self.take(dst), new)
+                keeps = reduces.all()
+                new = (
+                    folded
+                    if keeps
+                    else Value(*(np.where(reduces[:, None], *pair) for pair in zip(folded, new, strict=True)))
+                )
+            self.put(dst, new)
 
-    def _fold(self, reduces: Mask, held: Value, came: Value) -> Value:
-        joins = (held.first >= 0) & (came.first >= 0) & (held.first + held.leaves == came.first)
-        folded = Value(
-            held.content + came.content,
-            mix(held.bracket * GOLDEN + came.bracket),
-            np.minimum(held.leaves + came.leaves, MOST_LEAVES),
-            np.where(joins, held.first, -1),
-        )
-        return Value(*(np.where(reduces, new, old) for new, old in zip(folded, came, strict=True)))
-
-    def final(self) -> Value:
-        """The values in `out`, each column with the shape [size, chunks]."""
+    def final(self) -> tuple[npt.NDArray[Any], ...]:
+        """Content, bracket, leaves and first of what lies in `out`, each with the shape [size, chunks]."""
         rank, chunk = np.indices(self.promise.out.shape)
-        at = self.address(np.full(rank.size, OUT), rank.ravel(), chunk.ravel())
-        return Value(*(words.reshape(rank.shape) for words in self.take(at)))
+        value = self.take(self.address(np.full(rank.size, OUT), rank.ravel(), chunk.ravel()))
+        return tuple(column.reshape(rank.shape) for both in value for column in both.T)
 
     def wrong(self) -> Mask:
         """Which slots of `out` do not hold what is promised: an array of the shape [size, chunks]."""
@@ -123,9 +124,39 @@ class Memory:
         n, chunks = rank.shape
         total = mix(np.arange(n * chunks)).reshape(n, chunks).sum(axis=0, dtype=np.uint64)
         content = np.where(rank == EVERY, total, mix(np.maximum(rank, 0) * chunks + chunk))
-        final = self.final()
-        right = (final.content == content) & (final.leaves == np.where(rank == EVERY, n, 1))
+        held, _, leaves, _ = self.final()
+        right = (held == content) & (leaves == np.where(rank == EVERY, n, 1))
         return np.asarray(~right & (rank != NOBODY), bool)
+
+
+class Batch(NamedTuple):
+    """Some fronts in a row: the number of the first, each of them, all their moves, and for each move whose it is."""
+
+    first: int
+    fronts: list[Front]
+    all: Front
+    step: Column
+
+    @staticmethod
+    def of(plan: Plan) -> Iterator[Batch]:
+        """All fronts of a plan."""
+        for first, fronts in batches(plan.fronts()):
+            yield Batch(first, fronts, join(*fronts), np.repeat(np.arange(len(fronts)), [len(f) for f in fronts]))
+
+    def split(self, items: Items) -> Iterator[Items]:
+        """Those of each front."""
+        ends = np.searchsorted(self.step[items.row], np.arange(len(self.fronts) + 1)).tolist()
+        for begin, end in pairwise(ends):
+            yield Items(*(column[begin:end] for column in items))
+
+
+def _fold(held: Value, came: Value) -> Value:
+    words, ranks = held.words + came.words, held.ranks + came.ranks
+    words[:, 1] = mix(held.words[:, 1] * GOLDEN + came.words[:, 1])
+    first = held.ranks[:, 1]
+    joins = (first >= 0) & (came.ranks[:, 1] == first + held.ranks[:, 0])
+    ranks[:, 1] = np.where(joins, first, -1)
+    return Value(words, np.minimum(ranks, MOST_LEAVES))
 
 
 def turns(dst: Column) -> Column:

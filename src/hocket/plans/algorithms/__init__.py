@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
 
+from ...deadline import Deadline
 from ..collectives import find
-from ..plan import INP, OUT, Plan, Steps, extent
+from ..plan import INP, OUT, Front, Kept, Plan, Steps, extent, walk
 from . import (
     binomial_tree,
     direct,
@@ -22,7 +23,7 @@ from . import (
     scatter_all_gather,
     two_shot,
 )
-from .combine import fronts, onto
+from .combine import onto
 
 Algorithm: TypeAlias = "Callable[..., Steps]"
 
@@ -53,7 +54,6 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
 }
 
 
-@lru_cache(maxsize=256)
 def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0) -> Plan:
     """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks.
 
@@ -62,13 +62,59 @@ def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0) 
 
     Raises ValueError for an unknown name, for a size below 1, and for a root that is no rank or not 0 without need.
     """
-    spec = find(collective)
-    if isinstance(algorithm, str):
-        name, function = algorithm, ALGORITHMS.get((collective, algorithm))
-    else:
-        name, function = algorithm.__name__, algorithm
+    name, function = resolve(collective, algorithm)
+    make_it = streamed if is_hashable(function) else streamed.__wrapped__
+    return make_it(collective, name, function, size, root)
+
+
+def is_hashable(function: Algorithm) -> bool:
+    """Whether what is made of it can be found again: not for a callable object that says no."""
+    try:
+        hash(function)
+    except TypeError:
+        return False
+    return True
+
+
+def resolve(collective: str, algorithm: str | Algorithm) -> tuple[str, Algorithm]:
+    """The name of an algorithm and the function that stands for it now. Raises ValueError for an unknown name."""
+    find(collective)
+    if not isinstance(algorithm, str):
+        return name_of(algorithm), algorithm
+    function = ALGORITHMS.get((collective, algorithm))
     if function is None:
-        raise ValueError(f"{collective} has no algorithm {name!r}; it has {', '.join(names(collective))}")
+        raise ValueError(f"{collective} has no algorithm {algorithm!r}; it has {', '.join(names(collective))}")
+    return algorithm, function
+
+
+def name_of(function: Algorithm) -> str:
+    """What a function of one's own is called; of a partial and of a callable object, too."""
+    if not callable(function):
+        raise TypeError(f"algorithm is a name, a Plan or a function of the number of ranks, not {function!r}")
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def make(
+    collective: str, name: str, function: Algorithm, size: int, root: int, deadline: Deadline | None = None
+) -> Plan:
+    """The plan with its steps made once and stored, however often they are then asked for."""
+    source = _source(collective, function, size, root)
+    steps = Kept(filter(len, walk(source(), f"{collective} {name} over {size} ranks", deadline)))
+    return Plan(collective, name, size, root, _chunks(collective, steps, size), lambda: steps)
+
+
+@lru_cache(maxsize=256)
+def streamed(collective: str, name: str, function: Algorithm, size: int, root: int) -> Plan:
+    """The plan whose steps are made anew each time."""
+    source = _source(collective, function, size, root)
+    steps = walk(source(), f"{collective} {name} over {size} ranks")
+    return Plan(collective, name, size, root, _chunks(collective, steps, size), source)
+
+
+def _source(collective: str, function: Algorithm, size: int, root: int) -> Callable[[], Steps]:
+    spec = find(collective)
     if size < 1 or not 0 <= root < size or (root and not spec.rooted):
         raise ValueError(f"{collective} cannot be over {size} ranks with root {root}")
     to = (np.arange(size) + root) % size
@@ -78,8 +124,12 @@ def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0) 
             return function(size)
         return function(size, root) if spec.reduces else onto(function(size), to, to if spec.blocks else None)
 
-    chunks = max(extent(fronts(source()), (INP, OUT)), size if spec.blocks else 1)
-    return Plan(collective, name, size, root, chunks, source)
+    return source
+
+
+def _chunks(collective: str, fronts: Iterable[Front], size: int) -> int:
+    """As many as the steps name, and where ranks own blocks at least one for each."""
+    return max(extent(fronts, (INP, OUT)), size if find(collective).blocks else 1)
 
 
 def names(collective: str) -> list[str]:

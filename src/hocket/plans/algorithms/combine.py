@@ -20,17 +20,16 @@ from ..plan import (
     copy,
     extent,
     inp,
-    join,
     out,
     reduce,
     tmp,
+    walk,
 )
 
 
 def fronts(steps: Steps) -> Iterator[Front]:
     """The steps, each joined into one front."""
-    for step in steps:
-        yield step if isinstance(step, Front) else join(*step)
+    return walk(steps, "a plan that others are made of")
 
 
 def then(*parts: Steps) -> Steps:
