@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_refused(parent: list[Links], header: bytes, count:
         with pytest.raises(RendezvousError, match=r"rank 1 \(pid .*\) formed another subgroup than rank 0 \(pid"):
             enter(parent[0], [0, 1], 0, 4)
     gc.collect()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_the_deadline_names_who_is_missing(parent: list[Links]) -> None:
@@ -223,7 +223,7 @@ def test_the_deadline_names_who_is_missing(parent: list[Links]) -> None:
             assert ", rank 3 (pid " in text
             assert "rank 0" not in text[9:] or r != 0
     assert waited == {0, 1, 2, 3}
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_look_that_raises_ends_the_wait(parent: list[Links]) -> None:
@@ -239,7 +239,7 @@ def test_a_look_that_raises_ends_the_wait(parent: list[Links]) -> None:
     with pytest.raises(KeyError, match="the parent is broken"):
         enter(parent[2], [1, 3, 2], 2, 0, look=look)
     assert looks[-1] - looks[0] < SOON
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_one_that_leaves_the_parent_is_named(parent: list[Links]) -> None:
@@ -283,7 +283,7 @@ def test_descriptors_used_up_at_every_point(parent: list[Links]) -> None:
                     with suppress(BlockingIOError):
                         while sock is not None:
                             sock.recv(1 << 16)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_form_orders_by_key_and_counts_for_those_without_a_colour() -> None:

@@ -249,7 +249,7 @@ def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: 
             meet(config, 0.01)
     until(lambda: len(open_descriptors()) <= len(before) + 1, "all but the door closed")
     forget_doors()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_forked_child_does_not_keep_the_door_open(address: str, server: UnixStoreServer) -> None:
