@@ -137,7 +137,7 @@ class _Formation:
                 ended.add(rank)
             if exchange.sent and exchange.received:
                 self._accept(rank, self.pending.pop(rank))
-        # Who had ended before we read has nothing more to say. The others got our parcels, so that they need not blame us.
+        # Who had ended before we read has no more to say. The others have our parcels by now: they need not blame us.
         if lost := [rank for rank in self.pending if rank in ended]:
             raise self._lost(lost)
         if self.pending and not deadline.left():
