@@ -35,6 +35,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"hocket/1"
 _LOOK = 0.02  # seconds between two looks at the parent group
+_DYING = 50  # milliseconds
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
@@ -158,12 +159,15 @@ class _Formation:
         return {whose[fd][0] for fd, told in poll.poll(seconds * 1000) if told & whose[fd][1]}
 
     def _lost(self, ranks: list[int]) -> PeerLost:
-        """Who left may have done so because of one that died; that one may have sent us its parcel first."""
+        """Who left may have done so because of one that died; that one may have sent us its parcel first.
+
+        A process that dies closes its sockets a moment before its pidfd tells of it.
+        """
         poll = select.poll()
         whose = {self._parent.pidfds[rank]: rank for rank in [*self._done, *self.pending]}
         for pidfd in whose:
             poll.register(pidfd, select.POLLIN)
-        dead = sorted((whose[pidfd] for pidfd, _ in poll.poll(0)), key=lambda rank: rank not in ranks)
+        dead = sorted((whose[pidfd] for pidfd, _ in poll.poll(_DYING)), key=lambda rank: rank not in ranks)
         me = self._parent.name(self._own)
         who, how = (dead[0], "died") if dead else (ranks[0], "left the group")
         return PeerLost(f"{self._parent.name(who)} {how} while {me} formed a subgroup with it")
