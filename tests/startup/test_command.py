@@ -238,10 +238,55 @@ def test_the_cause_is_blamed_though_its_consequence_ended_first(
 
 
 def test_a_consequence_without_a_cause_is_blamed_after_all(hocket: Hocket) -> None:
-    done = hocket.run("run", "-n", "2", hocket.script(f"sys.exit({aftermath.CONSEQUENCE} if rank else 0)"))
+    script = hocket.script(f"if rank: sys.exit({aftermath.CONSEQUENCE})\nforever()")
+    done = hocket.run("run", "-n", "2", script)
     assert done.returncode == aftermath.CONSEQUENCE
     assert headline(done.stderr).startswith(BLAME.format(1))
-    assert headline(done.stderr).endswith("exit code 76, for a peer was lost")
+    assert headline(done.stderr).endswith("failed first: exit code 76, for a peer was lost; the others were ended")
+
+
+EARLY = (
+    r"^hocket run: rank {} \(pid \d+\) ended first \(exit code 0\), while the others still needed it; "
+    r"rank {} \(pid \d+\) then failed: exit code 76, for a peer was lost(; the others were ended)?$"
+)
+
+
+def test_a_rank_that_ended_too_early_is_blamed(hocket: Hocket) -> None:
+    done = hocket.run("run", "-n", "2", hocket.script(f"sys.exit({aftermath.CONSEQUENCE} if rank else 0)"))
+    assert done.returncode == aftermath.CONSEQUENCE
+    assert re.match(EARLY.format(0, 1), headline(done.stderr))
+
+
+def test_of_those_that_ended_the_one_that_was_needed_is_blamed(hocket: Hocket) -> None:
+    """Rank 3 names it. Rank 0 has ended before, rank 2 ends afterwards, and rank 1 only when rank 3 has failed."""
+    script = hocket.script(
+        "folder = sys.argv[1]\n"
+        "def wait(name):\n"
+        "    while not os.path.exists(f'{folder}/{name}'): time.sleep(0.005)\n"
+        "def tell(name, text=''):\n"
+        "    with open(f'{folder}/{name}.part', 'w') as file: file.write(text)\n"
+        "    os.rename(f'{folder}/{name}.part', f'{folder}/{name}')\n"
+        "def ended(name):\n"
+        "    wait(name)\n"
+        "    pid = open(f'{folder}/{name}').read()\n"
+        "    while open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[0] != 'Z': time.sleep(0.005)\n"
+        "    return pid\n"
+        "if rank == 0: tell('zero', str(os.getpid()))\n"
+        "if rank == 1: tell('one', str(os.getpid())); wait('failed')\n"
+        "if rank == 2: ended('zero'); tell('two', str(os.getpid()))\n"
+        "if rank == 3:\n"
+        "    ended('two')\n"
+        "    wait('one')\n"
+        "    pid = open(f'{folder}/one').read()\n"
+        "    print(f'rank 1 (pid {pid} on host) left the group while rank 3 (pid {os.getpid()} on host) waited',"
+        " file=sys.stderr)\n"
+        "    tell('failed')\n"
+        f"    sys.exit({aftermath.CONSEQUENCE})"
+    )
+    (hocket.folder / "notes").mkdir()
+    done = hocket.run("run", "-n", "4", script, str(hocket.folder / "notes"))
+    assert done.returncode == aftermath.CONSEQUENCE
+    assert re.match(EARLY.format(1, 3), headline(done.stderr))
 
 
 def test_the_jobs_time(hocket: Hocket) -> None:

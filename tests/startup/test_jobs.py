@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -155,8 +156,28 @@ def test_a_rank_that_leaves_early_is_named(hocket: Hocket) -> None:
         "    group.barrier()\n    if rank != 1: group.barrier()\n"
     )
     done = hocket.run("run", "-n", "3", script)
-    assert done.returncode != 0
+    assert done.returncode == 76
     assert "PeerLost: rank 1 (pid " in done.stderr
+    headline = next(line for line in done.stderr.splitlines() if line.startswith("hocket run: "))
+    assert re.match(
+        r"hocket run: rank 1 \(pid \d+\) ended first \(exit code 0\), while the others still needed it; "
+        r"rank [02] \(pid \d+\) then failed: ",
+        headline,
+    )
+
+
+def leaves_early() -> None:
+    with library.init(timeout=20.0) as group:
+        group.barrier()
+        if group.rank:
+            group.barrier()
+
+
+def test_a_spawned_rank_that_leaves_early_is_named() -> None:
+    with pytest.raises(PeerLost) as caught:
+        spawn(leaves_early, 2)
+    words = r"rank 1 \(pid \d+\) raised it, after rank 0 \(pid \d+\) had returned while the others still needed it:"
+    assert re.match(words, str(caught.value.__cause__))
 
 
 IN_FLIGHT = """

@@ -192,7 +192,7 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
         leaver = threading.Thread(target=lambda: listener.accept()[0].close())
         leaver.start()
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
-            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 10.0, secret=SECRET)
+            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 0.5, secret=SECRET)
         leaver.join()
 
 

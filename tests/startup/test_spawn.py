@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -244,6 +245,28 @@ def only_a_consequence() -> None:
 def test_a_consequence_without_a_cause_is_reported_after_all() -> None:
     with pytest.raises(PeerLost, match="somebody left"):
         spawn(only_a_consequence, 2)
+
+
+def returns_early(folder: str, named: bool) -> None:
+    """Rank 0 is needed, ranks 0 and 2 return, rank 1 fails when they have."""
+    meet(folder, 3)
+    if rank() == 1:
+        pid = next(pid for path in Path(folder).iterdir() for r, pid in [path.name.split()] if r == "0")
+        who = f"rank 0 (pid {pid} on host) left the group while rank 1 (pid {os.getpid()} on host) needed it"
+        raise PeerLost(who if named else "somebody left")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_rank_that_returned_too_early_is_told(tmp_path: Path, named: bool) -> None:
+    with pytest.raises(PeerLost) as caught:
+        spawn(returns_early, 3, (str(tmp_path), named))
+    who = "0" if named else "[02]"
+    words = (
+        rf"rank 1 \(pid \d+\)(?: raised it)?, after rank {who} \(pid \d+\) had returned while the others still needed"
+    )
+    assert re.match(words, str(caught.value.__cause__))
+    if NOTES:
+        assert re.match(f"raised by {words} it$", caught.value.__notes__[0])
 
 
 def one_waits() -> None:

@@ -315,4 +315,4 @@ def test_a_reception_leaves_nothing(address: str) -> None:
             key.data()
         assert 0 < hall.tick() < 6  # type: ignore[operator]
         hall.close()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

@@ -185,11 +185,11 @@ def test_a_missing_rank_is_named(ranks: Ranks, tmp_path: Path) -> None:
 
 
 def far_away(path: str) -> None:
-    from hocket import rendezvous
+    from hocket.rendezvous import links
 
     dist.destroy_process_group()
     rank = int(os.environ["RANK"])
-    rendezvous._whereabouts = lambda: (f"boot {rank}", "one network")
+    links._whereabouts = lambda: (f"boot {rank}", "one network")
     with pytest.raises(
         hocket.RendezvousError, match="are on different hosts: hocket connects the ranks of one host only"
     ):

@@ -53,6 +53,7 @@ def run(
 
         hocket run -n 2 --timeout 60 ./my_program -v
     """
+    from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
 
     try:
@@ -61,7 +62,7 @@ def run(
         raise typer.BadParameter(str(error)) from None
     try:
         code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace)
-    except OSError as error:  # not executable after all, or too many processes or open files
+    except (OSError, RendezvousError) as error:  # not executable after all, or too many processes or open files
         typer.echo(f"hocket run: {error}", err=True)
         code = 126
     raise typer.Exit(code)

@@ -7,13 +7,25 @@ code, and the launcher waits a moment for the cause before it believes that ther
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 
 from ..errors import PeerLost
+from .processes import Child
 
 CONSEQUENCE = 76  # EX_PROTOCOL of sysexits.h: a code that programs do not give by themselves
 PATIENCE = 2.0  # seconds that a consequence waits for its cause
+
+
+def left_too_early(left: Sequence[Child], words: str) -> Child | None:
+    """Which of those that `left` without an error, in this order, made another rank fail for lack of a peer.
+
+    Its last `words` name the peer by its pid. Where they name nobody, it was the first.
+    """
+    pids = set(re.findall(r"\(pid (\d+)", words))
+    return next((child for child in left if not pids or str(child.pid) in pids), None)
 
 
 def is_consequence(error: BaseException | None) -> bool:

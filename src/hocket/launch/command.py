@@ -20,7 +20,7 @@ from ..config import child_environ
 from ..deadline import Deadline
 from ..rendezvous.server import UnixStoreServer
 from . import processes
-from .aftermath import CONSEQUENCE, PATIENCE
+from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
 from .processes import Child, Guard, describe
 
 TAIL = 1 << 16  # bytes of a rank's errors that are kept
@@ -89,6 +89,7 @@ class _Job:
         self._culprit: Child | None = None
         self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
         self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
+        self._left: list[Child] = []  # who ended without an error, in this order
         self._clocks: dict[Callable[[], None], Deadline] = {}
         if timeout is not None:
             self._clocks[self._timed_out] = Deadline(timeout)
@@ -184,6 +185,8 @@ class _Job:
         self._selector.unregister(child.fd)
         self._running.discard(child)
         code = child.exit_code()
+        if not code:
+            self._left.append(child)
         if not code or self._verdict is not None:
             return
         if code != CONSEQUENCE:
@@ -200,7 +203,11 @@ class _Job:
         self._culprit = child
         how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
         others = "; the others were ended" if self._running else ""
-        self._stop(code if code > 0 else 128 - code, f"{child} failed first: {how}{others}")
+        why = f"{child} failed first: {how}{others}"
+        if code == CONSEQUENCE and (early := left_too_early(self._left, self._errors[child].words)) is not None:
+            needed = "ended first (exit code 0), while the others still needed it"
+            why = f"{early} {needed}; {child} then failed: {how}{others}"
+        self._stop(code if code > 0 else 128 - code, why)
 
     def _timed_out(self) -> None:
         if self._verdict is None:
@@ -251,6 +258,11 @@ class _Output:
     def waits(self) -> bool:
         """Whether a begun line, a prompt perhaps, should not wait long for its end."""
         return bool(self._line) and not self.tag
+
+    @property
+    def words(self) -> str:
+        """The last of it, as text."""
+        return self.tail.decode(errors="replace")
 
     def pump(self) -> bool:
         """Pass on what there is. False at the end of file."""

@@ -27,7 +27,7 @@ from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost
 from ..rendezvous.server import UnixStoreServer
 from . import processes
-from .aftermath import CONSEQUENCE, PATIENCE, is_consequence
+from .aftermath import CONSEQUENCE, PATIENCE, is_consequence, left_too_early
 from .processes import Child, Guard, describe
 
 T = TypeVar("T")
@@ -52,7 +52,8 @@ def spawn(
     When a rank fails, the others are ended (SIGTERM, then SIGKILL) and its exception is raised here, with the same type
     where it can be pickled (else HocketError), and a `RemoteTraceback` as `__cause__`. Of several errors the first
     counts, but a PeerLost only if nothing else explains it. A rank that was killed, or left without a result, is a
-    PeerLost. CollectiveTimeout when the ranks have not returned after `timeout` seconds (None: as long as they take).
+    PeerLost; one that returned while others still needed it is named beside the PeerLost of these. CollectiveTimeout
+    when the ranks have not returned after `timeout` seconds (None: as long as they take).
     """
     if size < 1:
         raise ValueError(f"size is {size}; at least one rank is needed")
@@ -92,19 +93,20 @@ class _Rank:
             how = f"was {describe(code)}" if code < 0 else f"ended with {describe(code)} before it returned"
             self.report = _Report(summary=how, consequence=code == CONSEQUENCE)
 
-    def failure(self) -> Exception:
-        """What to raise for a rank that failed."""
+    def failure(self, early: Child | None = None) -> Exception:
+        """What to raise for a rank that failed, perhaps since another one left too `early`."""
         assert self.report is not None
+        after = f", after {early} had returned while the others still needed it" if early else ""
         if not self.report.trace:
-            return PeerLost(f"{self.child} {self.report.summary}")
+            return PeerLost(f"{self.child} {self.report.summary}{after}")
         error = None
         with suppress(Exception):  # whatever a foreign class does when it is unpickled
             error = pickle.loads(self.report.error or b"")
         if not isinstance(error, Exception):
             error = HocketError(f"{self.child} failed: {self.report.summary}")
         if hasattr(error, "add_note"):
-            error.add_note(f"raised by {self.child}")
-        error.__cause__ = RemoteTraceback(f"{self.child} raised it:\n\n{self.report.trace}")
+            error.add_note(f"raised by {self.child}{after}")
+        error.__cause__ = RemoteTraceback(f"{self.child} raised it{after}:\n\n{self.report.trace}")
         return error
 
 
@@ -164,7 +166,7 @@ def _gather(ranks: list[_Rank], deadline: Deadline | None) -> list[Any]:
                 key.data.hear(ended=key.fd == key.data.child.fd)
                 selector.unregister(key.fileobj)  # each says one thing once: the report, or its end
     if (failed := _first(ranks)) is not None:
-        raise failed[2].failure()
+        raise failed[2].failure(_early(ranks, failed[2]))
     return _leave(ranks)
 
 
@@ -172,6 +174,15 @@ def _first(ranks: list[_Rank]) -> tuple[bool, float, _Rank] | None:
     """The failure that counts: causes before consequences, then by time."""
     failed = [(r.report.consequence, r.report.when, r) for r in ranks if r.report and r.report.result is None]
     return min(failed, key=lambda failure: failure[:2], default=None)
+
+
+def _early(ranks: list[_Rank], failed: _Rank) -> Child | None:
+    """Who returned while a rank that failed for lack of a peer still needed it."""
+    done = [rank for rank in ranks if rank.report and rank.report.result is not None]
+    done.sort(key=lambda rank: rank.report.when if rank.report else 0.0)
+    if failed.report is None or not failed.report.consequence:
+        return None
+    return left_too_early([rank.child for rank in done], failed.report.trace)
 
 
 def _leave(ranks: list[_Rank]) -> list[Any]:

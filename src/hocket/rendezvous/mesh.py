@@ -6,6 +6,8 @@ both prove to belong to the job                                         stranger
 both send their rank, their outbox and a pidfd of their process
 both say "met" when they have all that of every rank                    so that none is met by some ranks only
 ```
+
+A rank that gave up may try again, and is waited for: it dials anew, or listens where it did. One that died is not.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from .sockets import Handshake, reach, reason
 
 _RANK = struct.Struct("<I")
 _MET = b"\1"
-_AGAIN = 0.005  # seconds between two attempts where more callers wait at a listener than may
+_LOST = (EOFError, ConnectionError)  # what shows that the other end has left
+_AGAIN = 0.005  # seconds between two attempts, where a listener holds too many callers or sent us away
 
 
 class Gone(RendezvousError):
@@ -35,12 +38,11 @@ class Gone(RendezvousError):
 class _Line:
     """A proven socket, over which the two ranks swap what they have."""
 
-    def __init__(self, sock: socket.socket, rank: int, fds: Sequence[int]) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, dialled: int | None) -> None:
+        self.sock, self.dialled = sock, dialled
         self.peer: int | None = None  # known when it has said so
         self.greeting = Incoming(sock, _RANK.size, 2)
         self.met = Incoming(sock, len(_MET))
-        self.say(_RANK.pack(rank), fds)
 
     def say(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """A few bytes, which the buffer of a new socket holds."""
@@ -62,7 +64,9 @@ class Mesh:
         self._fds: Sequence[int] = ()
         self._undial = list(range(rank))  # who is still to be dialled
         self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
+        self._left: dict[int, _Line] = {}  # those whose end has left, and who may come again
         self._said_met = False
+        self._nap = Deadline(0.0)  # before anybody is dialled again
         self._undo = ExitStack()  # closes what came, unless all goes well
 
     def run(self, fds: Sequence[int], deadline: Deadline) -> dict[int, tuple[socket.socket, list[int]]]:
@@ -92,7 +96,7 @@ class Mesh:
             self._selector = selector
             reception = Reception(self._listener, self._secret, selector, self._open, patient=False)
             with closing(reception):
-                while not (self._said_met and all(line.met.data for line in self._lines.values())):
+                while not self._all_met():
                     if not deadline.left():
                         raise RendezvousError(f"no answer within {deadline}")
                     self._dial()
@@ -100,7 +104,12 @@ class Mesh:
                     for key, _ in selector.select(min(left for left in limits if left is not None)):
                         key.data()
 
+    def _all_met(self) -> bool:
+        return len(self._lines) == len(self._names) - 1 and all(line.met.data for line in self._lines.values())
+
     def _dial(self) -> None:
+        if self._nap.left():
+            return
         for peer in list(self._undial):
             try:
                 sock = reach(self._addresses[peer], early=False)
@@ -111,40 +120,79 @@ class Mesh:
             self._undial.remove(peer)
             self._undo.callback(sock.close)
             handshake = Handshake(sock, self._secret, "caller")
-            self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, sock, handshake))
+            self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, peer, sock, handshake))
 
-    def _prove(self, sock: socket.socket, handshake: Handshake) -> None:
-        if handshake.advance():
+    def _prove(self, peer: int, sock: socket.socket, handshake: Handshake) -> None:
+        try:
+            if not handshake.advance():
+                return
             self._selector.unregister(sock)
-            self._open(sock)
+            self._open(sock, peer)
+        except _LOST:
+            self._selector.unregister(sock)
+            sock.close()
+            self._dial_later(peer)
 
-    def _open(self, sock: socket.socket) -> None:
+    def _dial_later(self, peer: int) -> None:
+        self._undial.append(peer)
+        self._nap = Deadline(_AGAIN)
+
+    def _open(self, sock: socket.socket, dialled: int | None = None) -> None:
         """Greet the other end, which has proved to belong to the job."""
+        line = _Line(sock, dialled)
         self._undo.callback(sock.close)
-        line = _Line(sock, self._rank, self._fds)
         self._undo.callback(line.greeting.close)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, line))
-        self._hear(line)
+        with suppress(*_LOST):  # it is heard of again when it is read
+            line.say(_RANK.pack(self._rank), self._fds)
 
     def _hear(self, line: _Line) -> None:
         if line.sock.fileno() < 0:  # its peer has dialled anew, in this very turn
             return
-        if line.peer is None and line.greeting.pull():
-            self._know(line)
-        if line.peer is not None and line.met.pull():
-            self._selector.unregister(line.sock)  # it may leave now
+        try:
+            if line.peer is None and line.greeting.pull():
+                self._know(line)
+            if line.peer is not None and line.met.pull():
+                self._selector.unregister(line.sock)  # it may leave now
+        except _LOST:
+            self._lose(line)
+
+    def _lose(self, line: _Line) -> None:
+        """The other end gave up, and may try again; or it is dying, which its pidfd tells a moment later."""
+        self._selector.unregister(line.sock)
+        line.sock.close()
+        if line.dialled is not None:
+            self._dial_later(line.dialled)
+        if line.peer is None:
+            line.greeting.close()
+        else:
+            self._left[line.peer] = self._lines.pop(line.peer)
+            self._selector.register(line.greeting.fds[1], selectors.EVENT_READ, partial(self._died, line.peer))
+
+    def _died(self, peer: int) -> None:
+        if peer in self._left:
+            raise RendezvousError(f"{self._names[peer]} died")
+
+    def _replace(self, peer: int) -> None:
+        """Forget the earlier line of one that has come again."""
+        if (line := self._lines.pop(peer, None)) is not None:  # we have not heard yet that it left
+            with suppress(KeyError):  # not there after its "met"
+                self._selector.unregister(line.sock)
+            line.sock.close()
+            line.greeting.close()
+        if (line := self._left.pop(peer, None)) is not None:
+            self._selector.unregister(line.greeting.fds[1])
+            line.greeting.close()
 
     def _know(self, line: _Line) -> None:
-        (line.peer,) = _RANK.unpack(line.greeting.data)
-        if line.peer == self._rank or line.peer >= len(self._names) or len(line.greeting.fds) != len(self._fds):
-            raise RendezvousError(f"somebody greeted as rank {line.peer}: do all ranks have one version of hocket?")
-        if (before := self._lines.get(line.peer)) is not None:  # it gave up, and tries again
-            with suppress(KeyError):
-                self._selector.unregister(before.sock)
-            before.sock.close()
-            before.greeting.close()
-        self._lines[line.peer] = line
+        (peer,) = _RANK.unpack(line.greeting.data)
+        if peer == self._rank or peer >= len(self._names) or len(line.greeting.fds) != len(self._fds):
+            raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
+        self._replace(peer)
+        line.peer = peer
+        self._lines[peer] = line
         if len(self._lines) == len(self._names) - 1:
             for each in [line] if self._said_met else self._lines.values():
-                each.say(_MET)
+                with suppress(*_LOST):
+                    each.say(_MET)
             self._said_met = True

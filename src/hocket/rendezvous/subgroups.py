@@ -35,6 +35,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"hocket/1"
 _LOOK = 0.02  # seconds between two looks at the parent group
+_DYING = 50  # milliseconds
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
@@ -134,11 +135,12 @@ class _Formation:
                 exchange.sent = exchange.sent or exchange.out.push()
                 exchange.received = exchange.received or exchange.into.pull()
             except (EOFError, ConnectionError):
-                raise self._lost(rank) from None
+                ended.add(rank)
             if exchange.sent and exchange.received:
                 self._accept(rank, self.pending.pop(rank))
-            elif rank in ended:  # it had ended before we read, so there is no more to come
-                raise self._lost(rank)
+        # Who had ended before we read has no more to say. The others have our parcels by now: they need not blame us.
+        if lost := [rank for rank in self.pending if rank in ended]:
+            raise self._lost(lost)
         if self.pending and not deadline.left():
             who = ", ".join(self._parent.name(rank) for rank in self.pending)
             me = self._parent.name(self._own)
@@ -156,13 +158,19 @@ class _Formation:
             whose[link.fileno()], whose[pidfd] = (rank, _GONE), (rank, select.POLLIN)
         return {whose[fd][0] for fd, told in poll.poll(seconds * 1000) if told & whose[fd][1]}
 
-    def _lost(self, rank: int) -> PeerLost:
-        died = select.poll()
-        died.register(self._parent.pidfds[rank], select.POLLIN)
-        how = "died" if died.poll(0) else "left the group"
-        return PeerLost(
-            f"{self._parent.name(rank)} {how} while {self._parent.name(self._own)} formed a subgroup with it"
-        )
+    def _lost(self, ranks: list[int]) -> PeerLost:
+        """Who left may have done so because of one that died; that one may have sent us its parcel first.
+
+        A process that dies closes its sockets a moment before its pidfd tells of it.
+        """
+        poll = select.poll()
+        whose = {self._parent.pidfds[rank]: rank for rank in [*self._done, *self.pending]}
+        for pidfd in whose:
+            poll.register(pidfd, select.POLLIN)
+        dead = sorted((whose[pidfd] for pidfd, _ in poll.poll(_DYING)), key=lambda rank: rank not in ranks)
+        me = self._parent.name(self._own)
+        who, how = (dead[0], "died") if dead else (ranks[0], "left the group")
+        return PeerLost(f"{self._parent.name(who)} {how} while {me} formed a subgroup with it")
 
     def _accept(self, rank: int, exchange: _Exchange) -> None:
         header = _HEADER.unpack(exchange.into.data)
