@@ -24,7 +24,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -100,10 +100,17 @@ class World:
         for pipe in self.pipes:
             pipe.send_bytes(command)
 
-    def finish(self, deadline: float = DEADLINE, without: int | None = None) -> list[Any]:
-        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. A rank
-        that will not answer can be left out: its place holds None."""
-        outcomes: dict[int, Any] = {} if without is None else {without: None}
+    def start_alone(self, function: Callable[..., Any], *args: Any, without: Collection[int] = ()) -> None:
+        """Begin `function(None, *args)`, after each of these ranks has left its group; `finish` must follow."""
+        self.group = ""
+        command = pickle.dumps(("", TIMEOUT, function, args))
+        for rank in set(range(self.size)).difference(without):
+            self.pipes[rank].send_bytes(command)
+
+    def finish(self, deadline: float = DEADLINE, without: int | Collection[int] | None = None) -> list[Any]:
+        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. Ranks
+        that will not answer, or not yet, can be left out: their places hold None."""
+        outcomes: dict[int, Any] = dict.fromkeys([without] if isinstance(without, int) else without or ())
         end = time.monotonic() + deadline
         while len(outcomes) < self.size:
             waited = {self.pipes[rank]: rank for rank in range(self.size) if rank not in outcomes}
@@ -197,6 +204,7 @@ class _Rank:
     def do(self, name: str, timeout: float, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         if name != self.name:
             self.leave()
+        if name != self.name and name:
             os.environ["TORCHELASTIC_RUN_ID"] = name
             import hocket
 
