@@ -1,4 +1,4 @@
-"""The torture run: faults at random moments, on random ranks, in every kind of call; and then a look at what came of it.
+"""The torture run: faults at random moments, on random ranks, in every kind of call, and what came of them.
 
     make torture                               a thousand trials or more, from a seed that is printed
     make torture ARGS="--seed 7 --trials 2000"
@@ -31,10 +31,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
 from in_rank import SLACK, Report, play, settle, warm_up
 from scenario import FAULTS, SIGNALS, WORKLOADS, Trial, draw
 
@@ -151,9 +147,7 @@ class Storm:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="make torture", description="Faults at random moments, and what comes of them"
-    )
+    parser = argparse.ArgumentParser(prog="make torture", description="Faults at random moments, and their end")
     parser.add_argument("--seed", type=int, help="of all that is drawn; by default another one each time")
     parser.add_argument("--trials", type=int, default=len(FAULTS) * len(WORKLOADS) * 5, help="how many (%(default)s)")
     parser.add_argument("--trial", type=int, help="only this one")

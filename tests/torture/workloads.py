@@ -143,18 +143,14 @@ def asynchronous(ctx: Any, k: int) -> None:
         works.append((ctx.call(ctx.group.all_reduce, x, out=out, async_op=True), total(everyone(ctx, k + i, count))))
     works.append((ctx.call(ctx.group.all_gather, x, async_op=True), np.concatenate(everyone(ctx, k + 3, count))))
     ctx.rng.shuffle(works)
-    errors = []
-    for work, expected in works:  # all of them, so that no array is still in use when this ends
-        try:
+    try:
+        for work, expected in works:
             got = ctx.call(work.wait) if ctx.trial.seed % 2 else work.wait()
-        except BaseException as error:
-            errors.append(error)
-        else:
             ctx.same(got, expected, "an asynchronous call")
-    if errors:
-        for work, _ in works:
-            work.exception(4)
-        raise errors[0]
+    except BaseException:
+        for work, _ in works:  # no array is in use any more when this ends
+            work.exception(ctx.trial.timeout + 4)
+        raise
 
 
 def persistent(ctx: Any, k: int) -> None:
