@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 pip := $(bin)/python -m pip install -qq
 say = @echo '── $(1)'
 
-.PHONY: help demo test lint bench sanitize docs clean native
+.PHONY: help demo test check torture lint bench sanitize docs clean native
 .DELETE_ON_ERROR:
 
 help: ## say what there is (the default)
@@ -25,6 +25,13 @@ demo: .venv/hocket ## train a small network on 4 processes, then time all-reduce
 test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS= is passed to pytest)
 	$(call say,pytest)
 	@$(bin)/python -m pytest $(ARGS)
+
+check: .venv/hocket native ## the inner loop, under a minute: the tests of plans and layers, and the native ones
+	$(call say,pytest)
+	@$(bin)/python -m pytest -q tests/plans tests/test_layers.py tests/test_choose.py $(ARGS)
+
+torture: .venv/hocket ## faults at random moments, over a thousand trials (ARGS="--seed 7 --trials 2000")
+	@PYTHONPATH=tests OPENBLAS_NUM_THREADS=1 $(bin)/python tests/torture/storm.py $(ARGS)
 
 lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,ruff)

@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 
-from worlds import Worlds
+from worlds import TRANSPORTS, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
 
 
+@pytest.fixture(scope="session", params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    """The name of each transport in turn."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
-def world() -> Iterator[Worlds]:
-    """`world(n)` is a `World` of n ranks, the same one throughout the session."""
-    worlds = Worlds()
+def world(transport: str) -> Iterator[Worlds]:
+    """`world(n)` is a `World` of n ranks over that transport, the same one throughout the session."""
+    worlds = Worlds(transport)
     yield worlds
     worlds.close()
 

@@ -3,6 +3,7 @@
     world(4).run(f, x)            f(group, x) on each of 4 ranks -> [result of rank 0, ..., result of rank 3]
     world(4).run(f, fresh=True)   the same in a new group, which f may break: the next run gets another one
     world(4).outcomes(f)          as run, but errors are returned in the place of results and not raised
+    world(4, "shm")               over that transport; the fixture `world` is parametrised over all of TRANSPORTS
 
 `f` is a function at the top of a test module. The processes are forked from a server that has imported everything
 once, so a new one costs milliseconds. Each run has a deadline, after which the processes print where they are and are
@@ -23,7 +24,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -32,6 +33,12 @@ E = TypeVar("E", bound=BaseException)
 SIZES = (1, 2, 3, 4, 5, 8)
 TIMEOUT = 60.0  # of the groups: beyond every deadline that a test of speedy detection would accept
 DEADLINE = 120.0  # of one run
+
+# Every transport there is, and the variables that make the processes of a world choose it. What tests/conformance
+# promises is proved over each: another one is one line here.
+TRANSPORTS: dict[str, dict[str, str]] = {
+    "shm": {},
+}
 
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
@@ -52,8 +59,8 @@ class Remote(Exception):
 class World:
     """`size` processes and the group between them."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, transport: str = "shm") -> None:
+        self.size, self.transport = size, transport
         self.processes: list[Any] = []
         self.pipes: list[Connection] = []
         self.group = ""  # its name; a new name makes the processes connect anew
@@ -93,10 +100,17 @@ class World:
         for pipe in self.pipes:
             pipe.send_bytes(command)
 
-    def finish(self, deadline: float = DEADLINE, without: int | None = None) -> list[Any]:
-        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. A rank
-        that will not answer can be left out: its place holds None."""
-        outcomes: dict[int, Any] = {} if without is None else {without: None}
+    def start_alone(self, function: Callable[..., Any], *args: Any, without: Collection[int] = ()) -> None:
+        """Begin `function(None, *args)`, after each of these ranks has left its group; `finish` must follow."""
+        self.group = ""
+        command = pickle.dumps(("", TIMEOUT, function, args))
+        for rank in set(range(self.size)).difference(without):
+            self.pipes[rank].send_bytes(command)
+
+    def finish(self, deadline: float = DEADLINE, without: int | Collection[int] | None = None) -> list[Any]:
+        """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. Ranks
+        that will not answer, or not yet, can be left out: their places hold None."""
+        outcomes: dict[int, Any] = dict.fromkeys([without] if isinstance(without, int) else without or ())
         end = time.monotonic() + deadline
         while len(outcomes) < self.size:
             waited = {self.pipes[rank]: rank for rank in range(self.size) if rank not in outcomes}
@@ -136,7 +150,8 @@ class World:
     def _open(self) -> None:
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
-            process = _context.Process(target=_serve, args=(rank, self.size, theirs), daemon=True)
+            chosen = TRANSPORTS[self.transport]
+            process = _context.Process(target=_serve, args=(rank, self.size, theirs, chosen), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -160,15 +175,17 @@ def raised(kind: type[E] | tuple[type[E], ...], function: Callable[..., Any], *a
 
 
 class Worlds:
-    """One world per size, made when first asked for."""
+    """One world per size and transport, made when first asked for. `transport` is that of those that name none."""
 
-    def __init__(self) -> None:
-        self._worlds: dict[int, World] = {}
+    def __init__(self, transport: str = "shm") -> None:
+        self.transport = transport
+        self._worlds: dict[tuple[int, str], World] = {}
 
-    def __call__(self, size: int) -> World:
-        if size not in self._worlds:
-            self._worlds[size] = World(size)
-        return self._worlds[size]
+    def __call__(self, size: int, transport: str | None = None) -> World:
+        key = size, transport or self.transport
+        if key not in self._worlds:
+            self._worlds[key] = World(*key)
+        return self._worlds[key]
 
     def close(self) -> None:
         for world in self._worlds.values():
@@ -178,15 +195,16 @@ class Worlds:
 class _Rank:
     """What the process of one rank holds between commands: its group."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, chosen: dict[str, str]) -> None:
         place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
         os.environ.update({name: str(value) for name, value in place.items()})
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        os.environ.update(chosen, MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
         self.name, self.group = "", None
 
     def do(self, name: str, timeout: float, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         if name != self.name:
             self.leave()
+        if name != self.name and name:
             os.environ["TORCHELASTIC_RUN_ID"] = name
             import hocket
 
@@ -200,10 +218,10 @@ class _Rank:
             group.__exit__(type(error) if error else None, error, None)
 
 
-def _serve(rank: int, size: int, pipe: Connection) -> None:
+def _serve(rank: int, size: int, pipe: Connection, chosen: dict[str, str]) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the fork server, which ends with pytest
     faulthandler.register(signal.SIGUSR1)
-    here = _Rank(rank, size)
+    here = _Rank(rank, size, chosen)
     while True:
         try:
             command = pipe.recv_bytes()

@@ -165,7 +165,7 @@ def descendants(pid: int) -> set[int]:
 @pytest.mark.parametrize("what", ["run", "wait"])
 def test_killing_all_leaves_nothing_behind(world: Worlds, what: str) -> None:
     before = listing("/dev/shm")
-    here = World(4)
+    here = World(4, world.transport)
     here.run(ready, fresh=True)
     assert listing("/dev/shm") == before
     here.start(forever, what)

@@ -1,0 +1,122 @@
+"""The right moment without sleeping: signs between processes, what the kernel says of a process, and held operators."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    """Poll until `condition()` holds; fail when it never does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
+        time.sleep(0.002)
+
+
+class Signs(NamedTuple):
+    """What processes that share no group tell one another: files in a folder."""
+
+    folder: str
+
+    def give(self, name: str) -> None:
+        Path(self.folder, name).touch()
+
+    def given(self, name: str) -> bool:
+        return Path(self.folder, name).exists()
+
+    def wait(self, name: str, seconds: float = 20.0) -> None:
+        until(lambda: self.given(name), f"the sign {name!r}", seconds)
+
+
+def state(pid: int) -> str:
+    """The letter that the kernel gives a process: R, S, T (stopped), Z, ... or X when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def stopped(pid: int) -> None:
+    """Wait until SIGSTOP has reached every thread of the process."""
+
+    def letters() -> set[str]:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks}
+
+    until(lambda: letters() == {"T"}, f"process {pid} stopped")
+
+
+def asleep(tid: int, pid: int | None = None) -> None:
+    """Wait until a thread has been asleep for ten looks in a row: it waits for something."""
+    stat = Path(f"/proc/{pid or os.getpid()}/task/{tid}/stat")
+    looks = ["R"]
+
+    def settled() -> bool:
+        looks.append(stat.read_text().rpartition(")")[2].split()[0])
+        return looks[-10:] == ["S"] * 10
+
+    until(settled, f"thread {tid} asleep")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+def mappings() -> int:
+    """Mapped pieces of hocket's memory files."""
+    return Path("/proc/self/maps").read_text().count("memfd:hocket")
+
+
+def held() -> tuple[int, int, int]:
+    """Descriptors, threads and mappings of this process, when all that is on its way out has gone."""
+    gc.collect()
+    return descriptors(), threads(), mappings()
+
+
+def seconds(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What the call returns, or raises, and how long that took."""
+    begin = time.monotonic()
+    try:
+        result = call()
+    except BaseException as error:
+        result = error
+    return result, time.monotonic() - begin
+
+
+def ours(error: object) -> bool:
+    """Whether it is one of hocket's errors, and says something."""
+    import hocket
+
+    return isinstance(error, hocket.HocketError) and bool(str(error))
+
+
+class Gate:
+    """What the operator `gated` passes through, by its own process: `here` is called at the turn numbered `at`."""
+
+    here: Callable[[], None] | None = None
+    at = 0
+    turns = 0
+
+
+def gated(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """A sum that any rank can hold up: see `Gate`."""
+    np.add(a, b, out)
+    turn, Gate.turns = Gate.turns, Gate.turns + 1
+    if Gate.here is not None and turn == Gate.at:
+        Gate.here()
+
+
+def gate(here: Callable[[], None] | None, at: int = 0) -> None:
+    """Hold `gated` up at its turn `at`, counted from now on."""
+    Gate.here, Gate.at, Gate.turns = here, at, 0

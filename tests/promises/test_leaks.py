@@ -1,0 +1,156 @@
+"""What is dropped is gone: groups with their descriptors, threads and mappings, arrays with their memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from moments import Signs, asleep, held, seconds, until
+
+import hocket
+from worlds import World
+
+Own = Callable[[int], World]
+MIB = 2**20
+
+
+def dropped(group: Any, use: str, turns: int) -> None:
+    for turn in range(turns):
+        part = group.split(0, group.rank if turn % 2 else -group.rank)
+        if use == "async":
+            assert part.all_reduce(turn, async_op=True).wait() == 2 * turn
+        elif use == "in flight":
+            part.all_reduce(turn, async_op=True)
+        elif use == "messages":
+            part.send(turn, 1 - part.rank, async_op=True)
+            assert part.recv(1 - part.rank) == turn
+        elif use == "arrays":
+            x = part.empty(1000)
+            x[:] = turn
+            assert part.all_reduce(x)[0] == 2 * turn
+            again = part.all_reduce_init(x)
+            again()
+            del x, again
+        else:
+            assert part.all_reduce(turn) == 2 * turn
+        del part
+        if turn % 10 == 9:
+            gc.collect()
+
+
+def splits(group: Any, use: str) -> tuple[Any, Any]:
+    dropped(group, use, 10)
+    group.barrier()
+    before = held()
+    dropped(group, use, 300)
+    group.barrier()
+    gc.collect()
+    now = []
+
+    def back() -> bool:
+        now[:] = [held()]
+        return now[0] <= before
+
+    seconds(lambda: until(back, "as before", 10))
+    assert group.all_reduce(1) == 2
+    return before, now[0]
+
+
+@pytest.mark.parametrize("use", ["nothing", "async", "in flight", "messages", "arrays"])
+def test_groups_that_are_dropped_leave_nothing(own: Own, use: str) -> None:
+    for before, after in own(2).run(splits, use, deadline=90):
+        assert all(now <= then for then, now in zip(before, after, strict=True)), f"{before} became {after}"
+
+
+def resident() -> int:
+    """Bytes of memory that the memory files of this process's groups really have."""
+    libc, total = ctypes.CDLL(None, use_errno=True), 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "memfd:hocket" in line:
+            begin, end = (int(word, 16) for word in re.split("[- ]", line)[:2])
+            for at in range(begin, end, 1 << 30):
+                nbytes = min(end - at, 1 << 30)
+                pages = np.zeros(-(-nbytes // 4096), np.uint8)
+                status = libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(nbytes), ctypes.c_void_p(pages.ctypes.data))
+                assert status == 0
+                total += 4096 * int((pages & 1).sum())
+    return total
+
+
+def filled_and_dropped(group: Any, piece: int) -> tuple[int, int, int]:
+    before = resident()
+    most = before
+    if group.rank == 0:
+        arrays = [group.empty(piece, "uint8") for _ in range(512 * MIB // piece)]
+        for turn, x in enumerate(arrays):
+            x[:] = turn % 200 + 1
+        most = resident()
+        del arrays, x
+        gc.collect()
+    group.barrier()
+    assert group.all_reduce(1) == group.size
+    return before, most, resident()
+
+
+@pytest.mark.parametrize("piece", [64 * 1024, 4 * MIB, 512 * MIB])
+def test_memory_of_arrays_goes_back_to_the_system(own: Own, piece: int) -> None:
+    before, most, after = own(1).run(filled_and_dropped, piece, deadline=60)[0]
+    assert most - before >= 512 * MIB
+    assert after - before <= 64 * MIB
+
+
+def rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+CALLS = 100_000
+
+
+def many(group: Any, signs: Signs) -> float:
+    """Rank 0 puts calls without waiting for one, and rank 1 comes when it is through, or waits."""
+    x = np.arange(10.0) + group.rank
+    group.all_reduce(x)
+    folder = Path(signs.folder)
+    before, count = rss(), CALLS
+    if group.rank == 0:
+        signs.give(f"pid {os.getpid()}")
+    else:
+        until(lambda: list(folder.glob("pid *")), "rank 0")
+        pid = int(next(folder.glob("pid *")).name.split()[1])
+        until(lambda: list(folder.glob("put *")) or waits(pid), "rank 0 through, or asleep", 60)
+        put = list(folder.glob("put *"))
+        count = int(put[0].name.split()[1]) if put else CALLS
+    kept: list[Any] = []
+    done = 0
+    work = None
+    while done < count:
+        try:
+            work = group.all_reduce(x, async_op=True)
+        except hocket.HocketError:  # that is allowed, if the rest goes on
+            break
+        done += 1
+        if done % 997 == 0:
+            kept.append(work)
+    signs.give(f"put {done}") if group.rank == 0 else None
+    most = rss()
+    for early in [*kept, work]:
+        assert (early.wait(60) == 2 * np.arange(10.0) + 1).all()
+    assert (group.all_reduce(x) == 2 * np.arange(10.0) + 1).all()
+    return (most - before) / MIB
+
+
+def waits(pid: int) -> bool:
+    """Whether its main thread sleeps; it puts calls, unless something holds it up."""
+    return not isinstance(seconds(lambda: asleep(pid, pid))[0], BaseException)
+
+
+def test_calls_that_nobody_waits_for(own: Own, signs: Signs) -> None:
+    for grown in own(2).run(many, signs, deadline=100):
+        assert grown < 64, f"{grown:.0f} MiB for {CALLS} calls"

@@ -1,0 +1,336 @@
+"""A trial as one rank lives it: the rounds of the workload, what is wrong with the results, faults from within."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import resource
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from scenario import ALGORITHMS, HARMLESS, Trial
+from workloads import STEPS
+
+import hocket
+from moments import descriptors, held
+
+SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
+MARGIN = 70  # elements of an array beside those that a call is given
+
+
+class Oops(Exception):
+    """What a fault raises."""
+
+
+class Report(NamedTuple):
+    """What became of a rank: "ok", or the name of the error that ended it; and what is wrong with that."""
+
+    outcome: str
+    text: str
+    findings: list[tuple[str, str]]  # (HANG, WRONG, RAW or LEAK; what)
+
+
+class Context:
+    """What a rank's workload works with. The collectives are called through `call`, arrays come from `array`."""
+
+    def __init__(self, group: Any, trial: Trial, rounds: np.ndarray) -> None:
+        self.group, self.trial, self.rounds = group, trial, rounds
+        self.rank, self.size = group.rank, group.size
+        self.rng = random.Random(trial.seed)  # the same on every rank
+        self.findings: list[tuple[str, str]] = []
+        self.child = 0
+        self.fault: Callable[[], None] | None = None  # what the Python operator does next
+        self.wholes: list[np.ndarray] = []
+        self.middles: list[np.ndarray] = []
+        self.named: dict[str, np.ndarray] = {}
+        self.inputs: list[tuple[np.ndarray, np.ndarray]] = []  # that must not change, and what they were
+        self.refilled = False
+
+    # ---- for the workloads
+
+    def array(self, name: str, count: int, dtype: Any = None, place: str = "") -> np.ndarray:
+        """The array of that name, the same one in each round; guarded by a margin on both sides."""
+        if name not in self.named:
+            make = self.group.empty if (place or self.trial.place) == "arena" else np.empty
+            whole = make(count + 2 * MARGIN, dtype or self.trial.dtype)
+            whole[:] = 77
+            self.wholes.append(whole)
+            self.named[name] = whole[MARGIN : MARGIN + count]
+            self.middles.append(self.named[name])
+        return self.named[name]
+
+    def algorithm(self, collective: str) -> str | None:
+        ways = ALGORITHMS[collective]
+        return ways[self.trial.algorithm % len(ways)]
+
+    def keep(self, x: np.ndarray) -> np.ndarray:
+        """An input, which must not change until the round is over."""
+        self.inputs.append((x, x.copy()))
+        return x
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Make a call, with the trial's timeout, and see whether it ends in time."""
+        begin = time.monotonic()
+        try:
+            return function(*args, timeout=self.trial.timeout, **options)
+        finally:
+            took = time.monotonic() - begin
+            mine = self.rank == self.trial.victim and self.trial.fault.startswith("stopped")
+            if took > self.trial.timeout + SLACK and not mine:
+                self.find("HANG", f"a call with timeout {self.trial.timeout} took {took:.1f} s")
+
+    def same(self, got: Any, expected: np.ndarray, what: str) -> None:
+        """A result that was given as such is right, bit for bit."""
+        if got is None or got.shape != expected.shape or got.dtype != expected.dtype or (got != expected).any():
+            shown = "None" if got is None else f"{got.dtype}{list(got.shape)} {got.reshape(-1)[:4]}"
+            self.find("WRONG", f"{what}: {shown} is not {expected.dtype}{list(expected.shape)} {expected[:4]}")
+
+    def operator(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        """The sum, in Python; where a fault is due in an operator, here it is."""
+        np.add(a, b, out)
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            fault()
+
+    def find(self, kind: str, text: str) -> None:
+        self.findings.append((kind, f"rank {self.rank}: {text}"))
+
+    # ---- after a round, and at the end
+
+    def look_at_inputs(self) -> None:
+        for x, before in self.inputs:
+            if (x != before).any():
+                self.find("WRONG", f"an input changed, from element {int(np.flatnonzero(x != before)[0])} on")
+        self.inputs.clear()
+
+    def refill(self) -> None:
+        """After an error the arrays are this rank's again."""
+        for i, x in enumerate(self.middles):
+            x[:] = (np.arange(len(x)) * 3 + i) % 101
+        self.refilled = True
+
+    def look_at_refilled(self) -> None:
+        for i, x in enumerate(self.middles if self.refilled else []):
+            wrong = np.flatnonzero(x != (np.arange(len(x)) * 3 + i) % 101)
+            if len(wrong):
+                self.find("WRONG", f"{len(wrong)} of {len(x)} elements written after the error, from {wrong[0]} on")
+        for whole in self.wholes:
+            if (whole[:MARGIN] != 77).any() or (whole[-MARGIN:] != 77).any():
+                self.find("WRONG", "memory beside an array of a call was written")
+
+
+NOW: list[Context] = []  # the trial that this process is in
+BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
+ARMED = [False]  # whether SIGINT interrupts
+
+
+def play(group: Any, trial: Trial, board: str) -> Report:
+    """All rounds, or those until the first error."""
+    rounds = np.memmap(board, np.int64, "r+")
+    ctx = Context(group, trial, rounds)
+    NOW[:] = [ctx]
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGUSR2, lambda *_: _handler(ctx))
+    outcome, text = "ok", ""
+    try:
+        ARMED[0] = True
+        for k in range(trial.rounds):
+            rounds[ctx.rank] = k + 1
+            if k == trial.at:
+                _inject(ctx)
+            STEPS[trial.workload](ctx, k)
+            ctx.look_at_inputs()
+        ctx.call(group.barrier)
+        ARMED[0] = False
+        if trial.fault == "mismatch":
+            ctx.find("WRONG", "a call that differs went unnoticed")
+    except BaseException as error:
+        ARMED[0] = False
+        outcome, text = _judge(ctx, error)
+    finally:
+        ARMED[0] = False
+        rounds[ctx.rank] = 1 << 40
+    if ctx.child:
+        os.kill(ctx.child, signal.SIGKILL)
+        os.waitpid(ctx.child, 0)
+    return Report(outcome, text, ctx.findings)
+
+
+def _judge(ctx: Context, error: BaseException) -> tuple[str, str]:
+    """What an error is called; after it the inputs are as they were, and the arrays are filled anew."""
+    trial, mine = ctx.trial, ctx.rank == ctx.trial.victim
+    own: tuple[type[BaseException], ...] = (Oops, KeyboardInterrupt) if mine else ()
+    public = isinstance(error, hocket.HocketError)
+    if not public and not (isinstance(error, own) and trial.fault in ("exception", "interrupted", "operator raises")):
+        trace = "".join(traceback.format_exception(error)[-4:])
+        ctx.find("RAW", f"{type(error).__module__}.{type(error).__name__}: {error}\n{trace}")
+    elif trial.fault in HARMLESS:
+        ctx.find("WRONG", f"a call failed, and nothing had happened: {type(error).__name__}: {error}")
+    if trial.fault != "closed":  # its arrays are
+        ctx.look_at_inputs()
+    ctx.refill()
+    if not public:
+        ctx.group.__exit__(type(error), error, None)
+    return type(error).__name__, str(error)
+
+
+def warm_up(group: Any) -> None:
+    """What a process makes once and keeps, it makes here."""
+    group.all_reduce(np.ones(10), async_op=True).wait()
+    group.all_reduce_init(np.ones(10))()
+    with group.split(0) as part:
+        part.all_gather(group.empty(10))
+
+
+def settle(_: None) -> Report:
+    """When the group has been left and all others have reported: nothing came late, and nothing is left behind."""
+    findings = []
+    if NOW:
+        ctx = NOW.pop()
+        ctx.findings.clear()
+        ctx.look_at_refilled()
+        findings = list(ctx.findings)
+        ctx.__dict__.clear()  # the arrays, and whatever else knows the group
+    if not BEFORE:
+        BEFORE.append(held())
+    end = time.monotonic() + 2
+    while not _as_before() and time.monotonic() < end:
+        time.sleep(0.01)
+    if not _as_before():
+        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}"))
+    return Report("settled", "", findings)
+
+
+def _as_before() -> bool:
+    return all(now <= then for now, then in zip(held(), BEFORE[0], strict=True))
+
+
+# ---- faults from within ----------------------------------------------------------------------------------------------
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    if ARMED[0]:
+        ARMED[0] = False
+        raise KeyboardInterrupt
+
+
+def _handler(ctx: Context) -> None:
+    """A signal handler that calls: no other rank makes this call, so that any of hocket's errors is right."""
+    if not ARMED[0]:
+        return
+    odd = np.ones(7, np.int16)
+    way = ctx.trial.seed % 3
+    try:
+        if way == 0:
+            ctx.call(ctx.group.all_reduce, odd)
+        elif way == 1:
+            ctx.call(ctx.group.barrier)
+        else:
+            ctx.call(ctx.group.all_reduce, odd, async_op=True)
+    except hocket.HocketError:
+        pass
+    except Exception as error:
+        ctx.find("RAW", f"in the handler: {error!r}")
+
+
+def _inject(ctx: Context) -> None:
+    """The fault, where it comes from within; some need a call that all ranks make."""
+    fault, mine = ctx.trial.fault, ctx.rank == ctx.trial.victim
+    if fault.startswith("operator"):
+        if mine:
+            ctx.fault = _raise if fault == "operator raises" else lambda: _busy(ctx.trial.timeout + 0.4)
+        x = ctx.keep(ctx.array("for the operator", 100, "float64"))
+        x[:] = ctx.rank
+        ctx.inputs.clear()
+        result = ctx.call(ctx.group.all_reduce, ctx.keep(x), op=ctx.operator)
+        ctx.same(result, np.full(100, float(sum(range(ctx.size)))), "a sum by the operator")
+        if fault == "operator overruns" and mine and ctx.fault is None:
+            ctx.find("WRONG", "a call succeeded whose operator had overrun its deadline")
+    elif fault == "no descriptors":
+        _without_descriptors(ctx, mine)
+    elif mine and fault in WITHIN:
+        WITHIN[fault](ctx)
+
+
+def _raise() -> None:
+    raise Oops("in the operator")
+
+
+def _busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def _without_descriptors(ctx: Context, mine: bool) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = ctx.rng.randrange(8)
+    try:
+        if mine:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() - 1 + spare, before[1]))
+        part = ctx.group.split(0, -ctx.rank)
+        ctx.same(np.array(ctx.call(part.all_reduce, 1)), np.array(ctx.size), "a sum")
+        part.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _exit(ctx: Context) -> None:
+    """As an interpreter ends by sys.exit(0): what is registered for that runs, and then the process is gone."""
+    _begin_something(ctx)
+    if ctx.child:
+        os.kill(ctx.child, signal.SIGKILL)
+    with suppress(BaseException):
+        atexit._run_exitfuncs()
+    os._exit(0)
+
+
+def _exception(ctx: Context) -> None:
+    _begin_something(ctx)
+    raise Oops("in the middle")
+
+
+def _begin_something(ctx: Context) -> None:
+    """Now and then there is a call in flight that will not be waited for: the others do not make it."""
+    if ctx.trial.seed % 2:
+        ctx.call(ctx.group.all_reduce, np.ones(13), async_op=True)
+
+
+def _close(ctx: Context) -> None:
+    group, delay = ctx.group, ctx.trial.delay
+
+    def close() -> None:
+        end = time.monotonic() + delay
+        while time.monotonic() < end:
+            pass
+        try:
+            group.close()
+        except BaseException as error:
+            ctx.find("RAW", f"close() in another thread: {error!r}")
+
+    threading.Thread(target=close, daemon=True).start()
+
+
+def _mismatch(ctx: Context) -> None:
+    odd: list[Callable[[], Any]] = [
+        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8)),
+        lambda: ctx.call(ctx.group.all_gather, np.ones((3, 5))),
+        lambda: ctx.call(ctx.group.broadcast, np.ones(17), root=ctx.rank),
+        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8), async_op=True).wait(),
+    ]
+    odd[ctx.trial.seed % len(odd)]()
+
+
+WITHIN: dict[str, Callable[[Context], None]] = {
+    "exit": _exit,
+    "exception": _exception,
+    "closed": _close,
+    "mismatch": _mismatch,
+}
