@@ -6,8 +6,6 @@
 #include <numpy/arrayobject.h>
 
 #include <algorithm>
-#include <climits>
-#include <functional>
 
 #include "python/convert.h"
 #include "python/requests.h"
@@ -33,16 +31,6 @@ bool look_of(nb::handle h, bool written, Look& look) {
   for (int i = 0; i < look.axes; ++i) look.shape[i] = PyArray_DIM(a, i);
   return true;
 }
-
-// A small number that is none but itself; -1 where it is something else.
-int number(nb::handle h) {
-  if (!PyLong_CheckExact(h.ptr())) return -1;
-  int overflow;
-  const long value = PyLong_AsLongAndOverflow(h.ptr(), &overflow);
-  return overflow != 0 || value < 0 || value > INT_MAX ? -1 : static_cast<int>(value);
-}
-
-constexpr unsigned patience = 128;  // turns of a wait, which does not sleep in so few
 
 }  // namespace
 
@@ -165,51 +153,6 @@ void Calls::remember(int method, nb::handle x, nb::handle op, nb::handle out, in
   entry.result = gives;
 }
 
-void Calls::know(nb::handle x, std::string meta) {
-  Look look;
-  if (!look_of(x, false, look) || look.dtype == nullptr) return;
-  for (const Known& known : known_) {
-    if (known.look == look) return;
-  }
-  if (known_.size() == most_known) known_.erase(known_.begin());
-  known_.push_back({look, std::move(meta), nb::borrow(look.dtype)});
-}
-
-nb::object Calls::send(nb::handle x, nb::handle to, nb::handle tag) {
-  Look look;
-  const int destination = number(to), tagged = number(tag);
-  if (!enabled || destination < 0 || tagged < 0 || !look_of(x, false, look)) return miss();
-  const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.look == look; });
-  if (known == known_.end()) return miss();
-  const uint64_t bytes = PyArray_NBYTES(array(x));
-  return memory_.mailbox().send_now(destination, tagged, known->meta, data(x), bytes) ? nb::none() : miss();
-}
-
-nb::object Calls::receive(nb::handle from, nb::handle out, nb::handle tag) {
-  Look look;
-  const int source = number(from), tagged = number(tag);
-  if (!enabled || source < 0 || tagged < 0 || !look_of(out, true, look)) return miss();
-  Mailbox& mailbox = memory_.mailbox();
-  if (!mailbox.ready(source)) {
-    const nb::gil_scoped_release unlocked;
-    try {
-      Wait wait(memory_, Deadline::max());
-      for (unsigned turn = 0; turn < patience && !mailbox.ready(source); ++turn) wait.idle(source);
-    } catch (const Failure&) {  // the long way will find it too
-    }
-  }
-  nb::object result = nb::none();
-  const auto place = [&](std::string_view meta, uint64_t bytes) -> std::byte* {
-    const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
-      return k.meta == meta && (look.dtype == nullptr || k.look == look);
-    });
-    if (known == known_.end()) return nullptr;
-    result = look.dtype == nullptr ? fresh(known->look) : nb::borrow(out);
-    return bytes == static_cast<uint64_t>(PyArray_NBYTES(array(result))) ? data(result) : nullptr;
-  };
-  return mailbox.receive_now(source, tagged, std::ref(place)) ? result : miss();
-}
-
 void Calls::forget() { entries_.assign(size, Entry{}); }
 
 void bind_calls(nb::module_& m) {
@@ -224,7 +167,6 @@ void bind_calls(nb::module_& m) {
             self.run(bound, in(within));
           },
           "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "within"_a)
-      .def("know", &Calls::know, "x"_a, "meta"_a)
       .def("remember", &Calls::remember, "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a,
            "result"_a.none(), "program"_a, "fingerprint"_a, "learns"_a)
       .def(

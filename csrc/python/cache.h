@@ -58,6 +58,8 @@ struct Bound {
   nb::object alive, result;
 };
 
+class Messages;
+
 class Calls {
  public:
   explicit Calls(SharedMemory& memory) : memory_(memory), entries_(size) {}
@@ -73,22 +75,16 @@ class Calls {
   nb::object begin(int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, double within,
                    nb::object fail);
 
-  // The same for messages of up to p2p::short_bytes, of arrays that look like earlier ones. A receive waits for a few
-  // microseconds.
-  nb::object send(nb::handle x, nb::handle to, nb::handle tag);
-  nb::object receive(nb::handle from, nb::handle out, nb::handle tag);
-
   // Remembers the program of a call that has just gone the long way, if its arguments have a look. `result` is what it
   // gave back; `learns` is the rank that it was learnt from, or -1.
   void remember(int method, nb::handle x, nb::handle op, nb::handle out, int root, nb::handle result,
                 nb::object program, uint64_t fingerprint, int learns);
-  // Remembers what a message calls arrays that look like `x`.
-  void know(nb::handle x, std::string meta);
   void forget();
 
   Jobs jobs;
   std::atomic<bool> enabled{true};  // false after an error, and once the group is closed
   double seconds = 30;              // how long a call may take
+  Messages* messages = nullptr;     // those of the group, which are gone before these are
 
   static nb::object miss();
 
@@ -112,14 +108,7 @@ class Calls {
     std::vector<nb::object> alive;  // what the pointers above point to
   };
 
-  struct Known {
-    Look look;
-    std::string meta;
-    nb::object dtype;  // alive, for the look
-  };
-
   static constexpr size_t size = 256, ways = 8;
-  static constexpr size_t most_known = 64;
   static bool key_of(int method, nb::handle x, nb::handle op, nb::handle out, int root, Key& key);
   static nb::object fresh(const Look& look);
   Entry& place(const Key& key);
@@ -128,7 +117,6 @@ class Calls {
   SharedMemory& memory_;
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
-  std::vector<Known> known_;
 };
 
 void set_error(const Failure& failure);

@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "python/cache.h"
+#include "python/messages.h"
 
 namespace hocket {
 
@@ -106,9 +107,9 @@ nb::object attempt(const Door& door, PyObject* group, Calls& calls, double withi
   const bool later = found[W::async_op] == Py_True;
   if (!later && found[W::async_op] != Py_False && found[W::async_op] != Py_None) return Calls::miss();
   if (door.method == Method::send || door.method == Method::recv) {
-    if (later || found[W::timeout] != Py_None) return Calls::miss();
-    return door.method == Method::send ? calls.send(found[W::x], found[W::dst], found[W::tag])
-                                       : calls.receive(found[W::src], found[W::out], found[W::tag]);
+    if (later || found[W::timeout] != Py_None || calls.messages == nullptr) return Calls::miss();
+    return door.method == Method::send ? calls.messages->send_now(found[W::x], found[W::dst], found[W::tag])
+                                       : calls.messages->receive_now(found[W::src], found[W::out], found[W::tag]);
   }
   return later ? calls.begin(door.method, found[W::x], found[W::op], found[W::out], found[W::root], within,
                              attribute(group, fail_of))

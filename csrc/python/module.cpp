@@ -11,6 +11,7 @@
 #include "python/cache.h"
 #include "python/convert.h"
 #include "python/custom.h"
+#include "python/messages.h"
 #include "transport/shm/endpoint.h"
 
 namespace hocket {
@@ -66,11 +67,6 @@ void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::v
   find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op), static_cast<Isa>(isa))(
       pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
 }
-
-// Python holds tickets by value.
-struct Ticket {
-  Mailbox::Ticket operation;
-};
 
 PyObject* failure_type;
 
@@ -143,43 +139,14 @@ NB_MODULE(_core, m) {
             self.poison({static_cast<Failure::Kind>(kind), peer, text});
           },
           "kind"_a, "peer"_a, "text"_a)
-      .def("leave", &SharedMemory::leave)
-      .def_prop_ro("mailbox", &SharedMemory::mailbox, nb::rv_policy::reference_internal);
+      .def("leave", &SharedMemory::leave);
 
   bind_jobs(m);
   bind_calls(m);
   bind_forms(m);
   bind_custom(m);
   bind_door(m);
-
-  nb::class_<Ticket>(m, "Ticket");
-  nb::class_<Mailbox>(m, "Mailbox")
-      .def(
-          "send",
-          [](Mailbox& self, int to, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
-            return Ticket{self.send(to, tag, std::move(meta), pointer<const void>(data), bytes)};
-          },
-          "to"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
-      .def(
-          "receive",
-          [](Mailbox& self, int source, int64_t tag, std::string meta, uintptr_t data, uint64_t bytes) {
-            return Ticket{self.receive(source, tag, std::move(meta), pointer<void>(data), bytes)};
-          },
-          "source"_a, "tag"_a, "meta"_a, "data"_a, "bytes"_a)
-      .def(
-          "receive_any", [](Mailbox& self, int source, int64_t tag) { return Ticket{self.receive(source, tag)}; },
-          "source"_a, "tag"_a)
-      .def(
-          "arrival",
-          [](Mailbox& self, Ticket t, double seconds) { return self.arrival(t.operation, in(seconds)).meta; },
-          "ticket"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("accept", [](Mailbox& self, Ticket t, uintptr_t data) { self.accept(t.operation, pointer<void>(data)); })
-      .def("done", [](Mailbox& self, Ticket t) { return self.done(t.operation); })
-      .def("arrived", [](Mailbox& self, Ticket t) { return self.arrived(t.operation); })
-      .def(
-          "wait", [](Mailbox& self, Ticket t, double seconds) { self.wait(t.operation, in(seconds)); }, "ticket"_a,
-          "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("source", [](Mailbox& self, Ticket t) { return self.envelope(t.operation).source; });
+  bind_messages(m);
 
   m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
   m.def("supported",

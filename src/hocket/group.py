@@ -404,8 +404,7 @@ class Group:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        if error is None:
-            self._messages.finish()
+        self._messages.close(finish=error is None)
         self._caller.leave(error)
         _open.discard(self)
 

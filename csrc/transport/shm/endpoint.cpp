@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "transport/shm/layout.h"
+#include "transport/shm/stream.h"
 
 namespace hocket {
 
@@ -117,7 +118,7 @@ SharedMemory::SharedMemory(int rank, const std::vector<int>& fds, std::vector<in
   populate(own.descriptors(size_, 0), size_ * depth * sizeof(Descriptor), true);
   std::vector<std::byte*> regions;
   for (Outbox* box : boxes_) regions.push_back(box->slots(size_) + slots_);
-  mailbox_ = std::make_unique<Mailbox>(rank_, size_, regions, *this);
+  mailbox_ = std::make_unique<Mailbox>(rank_, size_, shm::streams(rank_, regions), *this);
 }
 
 SharedMemory::~SharedMemory() = default;
