@@ -40,7 +40,7 @@ PYTHON = {
     "errors": "",
 }
 NATIVE = {
-    "python": "transport calls engine kernels wait",
+    "python": "transport messages calls engine kernels wait",
     "transport": "messages engine",
     "calls": "wait",
     "messages": "wait",

@@ -1,275 +1,270 @@
-// One room, long as it is: all of it moves the same operations under the same lock.
+// What callers do with their operations. Each takes the lock, and none holds it while it waits.
 #include "messages/mailbox.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <new>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
-#include "messages/ring.h"
+#include "messages/peers.h"
 
 namespace hocket {
 
 namespace {
 
-constexpr int pieces_per_pass = 16;  // then the next peer has its turn
-
-std::string described(const std::string& meta, uint64_t bytes) {
-  return meta + " of " + std::to_string(bytes) + " bytes";
+std::string listed(const std::set<int64_t>& tags) {
+  constexpr int most = 8;
+  std::string text;
+  int number = 0;
+  for (const int64_t tag : tags) {
+    if (number++ == most) return text + ", ...";
+    text += (text.empty() ? "" : ", ") + std::to_string(tag);
+  }
+  return text;
 }
-
-Failure overwritten(int source) { return {Failure::internal, source, "its shared memory was overwritten"}; }
 
 }  // namespace
 
-struct Mailbox::Operation {
-  enum Kind { send, receive, open_receive } kind;  // an open receive has no memory yet
-  int peer;
-  int64_t tag;
-  std::string meta;
-  std::byte* data;
-  uint64_t bytes;
-  bool begun = false;  // a send: whether its header is in the ring
-  uint64_t moved = 0;  // a send: payload that is in the ring
-  Arrival message{};   // a receive: what it has claimed
-  bool finished = false;
-  std::optional<Failure> failure{};
-
-  bool arrived() const { return message || finished; }
-  bool wants(const Envelope& e) const { return tag == e.tag && (peer == e.source || peer == any_source); }
-};
-
-struct Mailbox::Message {
-  Envelope envelope;
-  std::byte* target = nullptr;          // where its payload goes; null: nowhere, it was dropped
-  uint64_t arrived = 0;                 // bytes of it
-  std::unique_ptr<std::byte[]> heap{};  // the target while no receive has given memory
-
-  bool complete() const { return arrived == envelope.bytes; }
-
-  // Goes to this memory from now on, and what has arrived already too.
-  void redirect(std::byte* to) {
-    if (arrived > 0) std::memmove(to, target, arrived);
-    target = to;
-    heap.reset();
-  }
-
-  bool keep() {
-    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[envelope.bytes]);
-    if (!memory) return false;
-    if (arrived > 0) std::memcpy(memory.get(), target, arrived);
-    heap = std::move(memory);
-    target = heap.get();
-    return true;
-  }
-
-  void drop() {
-    target = nullptr;
-    heap.reset();
-  }
-};
-
-struct Mailbox::Outgoing {
-  p2p::Writer ring;
-  std::deque<Ticket> queue{};
-  std::optional<Failure> failure{};
-};
-
-struct Mailbox::Incoming {
-  p2p::Reader ring;
-  Arrival message{};  // the one in the middle of which we are
-  Ticket receive{};   // its receive, if it has one
-  std::optional<Failure> failure{};
-};
-
-uint64_t Mailbox::region_bytes(int size) { return p2p::Region::bytes(size); }
-
-Mailbox::Mailbox(int rank, int size, const std::vector<std::byte*>& regions, Waiter& waiter)
-    : rank_(rank), size_(size), waiter_(waiter) {
-  const p2p::Region own{regions[rank], size};
-  for (int peer = 0; peer < size; ++peer) {
-    const p2p::Region other{regions[peer], size};
-    outgoing_.push_back({p2p::Writer(own, peer, other.count(rank))});
-    incoming_.push_back({p2p::Reader(other, rank, own.count(peer))});
+Mailbox::Mailbox(int rank, int size, std::vector<Stream> streams, Waiter& waiter)
+    : rank_(rank), size_(size), waiter_(waiter), matching_(std::make_unique<Matching>()) {
+  for (Stream& stream : streams) {
+    outgoing_.emplace_back(std::move(stream.writer));
+    incoming_.emplace_back(std::move(stream.reader));
   }
 }
 
 Mailbox::~Mailbox() = default;
 
-// ---- what a caller does ---------------------------------------------------------------------------------------------
+void Mailbox::require_peer(int peer, int least) const {
+  if (peer < least || peer >= size_) throw std::invalid_argument("there is no such rank");
+}
 
-Mailbox::Ticket Mailbox::send(int destination, int64_t tag, std::string meta, const void* data, uint64_t bytes) {
-  if (destination < 0 || destination >= size_) throw std::invalid_argument("there is no such rank to send to");
-  if (meta.size() > p2p::meta_limit || bytes > p2p::bytes_limit) throw std::invalid_argument("too long for a message");
+// ---- beginning ------------------------------------------------------------------------------------------------------
+
+Mailbox::Ticket Mailbox::send(int destination, int64_t tag, std::string meta, const void* data, uint64_t bytes,
+                              Deadline deadline, Memory memory) {
+  require_peer(destination, 0);
+  if (meta.size() > meta_limit || bytes > bytes_limit) throw std::invalid_argument("too long for a message");
   auto* from = static_cast<std::byte*>(const_cast<void*>(data));  // never written
-  Ticket ticket(new Operation{Operation::send, destination, tag, std::move(meta), from, bytes});
-  const Lock lock(mutex_);
-  Outgoing& out = outgoing_[destination];
-  if (out.failure) {
-    finish(*ticket, out.failure);
-  } else if (destination == rank_) {
-    deliver_to_self(*ticket);
-  } else {
-    out.queue.push_back(ticket);
-    push(destination);
+  const auto ticket = std::make_shared<Operation>(Operation::send, destination, tag, std::move(meta), from, bytes,
+                                                  std::move(memory), deadline);
+  // Begun as soon as there is room, under the same lock under which there is.
+  const auto begin = [&] {
+    Outgoing& out = outgoing_[destination];
+    if (!closed_ && !out.failure && in_flight_ >= most_in_flight) return false;
+    ++in_flight_;
+    if (closed_ || out.failure) {
+      finish(*ticket, closed_ ? closed_ : out.failure);
+    } else {
+      out.queue.push_back(ticket);
+      destination == rank_ ? pull_from_self() : push(destination);
+    }
+    return true;
+  };
+  try {
+    await(destination, deadline, begin);
+  } catch (Failure& failure) {
+    if (failure.kind == Failure::timeout && !failure.relayed && failure.text.empty()) {
+      failure.text = std::to_string(most_in_flight) + " messages are in flight, as many as a group may have";
+    }
+    throw;
   }
   return ticket;
 }
 
-Mailbox::Ticket Mailbox::receive(int source, int64_t tag, std::string meta, void* data, uint64_t bytes) {
-  auto* to = static_cast<std::byte*>(data);
-  return post(Ticket(new Operation{Operation::receive, source, tag, std::move(meta), to, bytes}));
+Mailbox::Ticket Mailbox::receive(int source, int64_t tag, std::string meta, void* data, uint64_t bytes, Memory memory) {
+  return post(std::make_shared<Operation>(Operation::receive, source, tag, std::move(meta),
+                                          static_cast<std::byte*>(data), bytes, std::move(memory), Deadline::max()));
 }
 
 Mailbox::Ticket Mailbox::receive(int source, int64_t tag) {
-  return post(Ticket(new Operation{Operation::open_receive, source, tag, "", nullptr, 0}));
+  return post(
+      std::make_shared<Operation>(Operation::open_receive, source, tag, "", nullptr, 0, Memory(), Deadline::max()));
 }
 
 Mailbox::Ticket Mailbox::post(Ticket receive) {
-  if (receive->peer < any_source || receive->peer >= size_) throw std::invalid_argument("there is no such rank");
+  require_peer(receive->peer, any_source);
   const Lock lock(mutex_);
-  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
-                                  [&](const Arrival& m) { return receive->wants(m->envelope); });
-  if (found != unexpected_.end()) {
-    const Arrival message = *found;
-    unexpected_.erase(found);
+  if (in_flight_ >= most_in_flight && !closed_) {
+    throw Failure{Failure::internal, -1,
+                  std::to_string(most_in_flight) + " messages are in flight already, as many as a group may have"};
+  }
+  ++in_flight_;
+  if (closed_) {
+    finish(*receive, closed_);
+  } else if (const auto message = matching_->message_for(receive->peer, receive->tag)) {
     claim(receive, message);
+    if (message->envelope.source == rank_) pull_from_self();
   } else if (receive->peer != any_source && incoming_[receive->peer].failure) {
     finish(*receive, incoming_[receive->peer].failure);
   } else {
-    posted_.push_back(receive);
+    matching_->post(receive);
   }
   return receive;
 }
 
-Envelope Mailbox::arrival(const Ticket& ticket, Deadline deadline) {
-  await(ticket, deadline, [](const Operation& o) { return o.arrived(); });
-  const Lock lock(mutex_);
-  if (ticket->failure) throw *ticket->failure;
-  return ticket->message->envelope;
-}
-
-bool Mailbox::arrived(const Ticket& ticket) {
-  const Lock lock(mutex_);
-  if (!ticket->arrived()) move_all();
-  return ticket->arrived();
-}
-
-void Mailbox::accept(const Ticket& ticket, void* data) {
+void Mailbox::accept(const Ticket& ticket, void* data, Memory memory) {
   const Lock lock(mutex_);
   if (ticket->finished) return;  // failed in the meantime: wait() says why
-  if (!ticket->message) throw std::logic_error("nothing has arrived yet");
+  if (ticket->kind != Operation::open_receive || !ticket->message) throw std::logic_error("there is nothing to accept");
   ticket->kind = Operation::receive;
+  ticket->memory = std::move(memory);
   ticket->message->redirect(static_cast<std::byte*>(data));
-  if (ticket->message->complete()) finish(*ticket);
+  if (!ticket->message->complete()) return;
+  finish(*ticket);
+  if (ticket->message->envelope.source == rank_) pull_from_self();
 }
 
-std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
-  if (source < any_source || source >= size_) throw std::invalid_argument("there is no such rank");
-  const Lock lock(mutex_);
-  move_all();
-  const Operation looked_for{Operation::open_receive, source, tag, "", nullptr, 0};
-  for (const Arrival& message : unexpected_) {
-    if (looked_for.wants(message->envelope)) return message->envelope;
-  }
-  if (source != any_source && incoming_[source].failure) throw *incoming_[source].failure;
-  return std::nullopt;
-}
+// ---- at once --------------------------------------------------------------------------------------------------------
 
-bool Mailbox::send_now(int destination, int64_t tag, const std::string& meta, const void* data, uint64_t bytes) {
-  if (destination >= size_ || destination == rank_ || bytes > p2p::short_bytes) return false;
-  const Lock lock(mutex_);
+bool Mailbox::send_now(int destination, int64_t tag, std::string_view meta, const void* data, uint64_t bytes) {
+  if (destination >= size_ || destination == rank_ || meta.size() > meta_limit) return false;
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) return false;  // another thread moves a lot: to wait for it is for those who let others run meanwhile
   Outgoing& out = outgoing_[destination];
-  if (out.failure || !out.queue.empty() || !out.ring.fits(bytes, meta)) return false;
-  out.ring.begin(tag, bytes, meta);
-  const auto* from = static_cast<const std::byte*>(data);
-  for (uint64_t written = 0; written < bytes;) written += out.ring.write(from + written, bytes - written);
-  out.ring.publish();
+  if (closed_ || out.failure || !out.queue.empty()) return false;
+  if (!out.stream->send(tag, meta, static_cast<const std::byte*>(data), bytes)) return false;
   waiter_.notify(destination);
   return true;
 }
 
-bool Mailbox::ready(int source) {
-  if (source >= size_ || source == rank_) return true;
-  const Lock lock(mutex_);
-  Incoming& in = incoming_[source];
-  return !posted_.empty() || !unexpected_.empty() || in.message || in.failure || !in.ring.empty() ||
-         in.ring.broken() != 0;
+// Whether no operation can want the next message of this stream, nor has begun with it.
+bool Mailbox::takes_at_once(const Incoming& in) const {
+  return !closed_ && matching_->empty() && !in.message && !in.failure;
 }
 
-bool Mailbox::receive_now(int source, int64_t tag, const std::function<std::byte*(std::string_view, uint64_t)>& place) {
-  if (source >= size_ || source == rank_) return false;
-  const Lock lock(mutex_);
+Mailbox::Next Mailbox::next(int source, int64_t tag, Glimpse& seen) {
+  if (source >= size_ || source == rank_) return other;
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) return nothing;
   Incoming& in = incoming_[source];
-  if (!posted_.empty() || !unexpected_.empty() || in.message || in.failure || in.ring.empty()) return false;
-  if (!in.ring.take(tag, place)) return false;
+  if (!takes_at_once(in)) return other;
+  if (in.stream->empty()) return in.stream->broken() == 0 ? nothing : other;
+  return in.stream->glimpse(tag, seen) ? whole : other;
+}
+
+bool Mailbox::receive_now(int source, int64_t tag, std::string_view meta, void* data, uint64_t bytes) {
+  if (source >= size_ || source == rank_) return false;
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  Incoming& in = incoming_[source];
+  if (!takes_at_once(in) || in.stream->empty()) return false;
+  if (!in.stream->take(tag, meta, static_cast<std::byte*>(data), bytes)) return false;
   waiter_.notify(source);
   return true;
 }
 
+// ---- asking and waiting ---------------------------------------------------------------------------------------------
+
 bool Mailbox::done(const Ticket& ticket) {
+  if (ticket->finished) return true;
   const Lock lock(mutex_);
   if (!ticket->finished) move_all();
-  return ticket->finished;
+  if (ticket->finished) return true;
+  // One for which there is no memory in between is as much here as it will be.
+  const auto& message = ticket->message;
+  return ticket->kind == Operation::open_receive && message &&
+         (message->complete() || message->where == Arrival::in_stream);
+}
+
+Envelope Mailbox::arrival(const Ticket& ticket, Deadline deadline) {
+  await(ticket, deadline, [](const Operation& o) { return o.message || o.finished; });
+  const Lock lock(mutex_);
+  if (ticket->failure) throw *ticket->failure;
+  return ticket->message->envelope;
 }
 
 void Mailbox::wait(const Ticket& ticket, Deadline deadline) {
-  await(ticket, deadline, [](const Operation& o) { return o.finished; });
-  const Lock lock(mutex_);
+  if (!ticket->finished) await(ticket, deadline, [](const Operation& o) { return o.finished.load(); });
   if (ticket->failure) throw *ticket->failure;
 }
 
+// Until `ready`, which is asked under the lock, and again whenever something has moved.
+template <class Ready>
+void Mailbox::await(int peer, Deadline deadline, Ready ready) {
+  Wait wait(waiter_, deadline);
+  for (;;) {
+    bool moved;
+    {
+      const Lock lock(mutex_);
+      if (ready()) return;
+      moved = move_all();
+      if (ready()) return;
+    }
+    if (moved) {
+      wait.progressed();
+      if (Clock::now() > deadline) waiter_.check(peer, deadline);
+    } else {
+      wait.idle(peer);
+    }
+  }
+}
+
+// The same for an operation, which is given up if the wait for it fails. A signal's handler may run in the wait, and do
+// here whatever it likes: nothing is held, and what this wait is for may be done when it goes on.
 template <class Ready>
 void Mailbox::await(const Ticket& ticket, Deadline deadline, Ready ready) {
-  Wait wait(waiter_, deadline);
   try {
-    for (;;) {
-      bool moved;
-      {
-        const Lock lock(mutex_);
-        if (ready(*ticket)) return;
-        moved = move_all();
-        if (ready(*ticket)) return;
-      }
-      if (moved) {
-        wait.progressed();
-        if (Clock::now() > deadline) waiter_.check(ticket->peer, deadline);
-      } else {
-        wait.idle(ticket->peer);
-      }
-    }
-  } catch (const Failure& failure) {
-    cancel(ticket, failure);
+    await(ticket->peer, deadline, [&] { return ready(*ticket); });
+  } catch (Failure& failure) {
+    const Lock lock(mutex_);
+    if (ready(*ticket)) return;  // just now
+    if (failure.kind == Failure::timeout && !failure.relayed) failure.text += unclaimed_before(*ticket);
+    give_up(ticket, failure);
     throw;
   } catch (...) {
-    cancel(ticket, {Failure::interrupted, rank_, "interrupted"});
+    cancel(ticket, {Failure::interrupted, rank_, "a wait for it was interrupted"});
     throw;
   }
 }
 
-void Mailbox::cancel(const Ticket& ticket, const Failure& why) {
-  const Lock lock(mutex_);
-  Operation& operation = *ticket;
-  if (operation.finished) return;
-  if (operation.kind == Operation::send) {
-    if (operation.begun) return break_outgoing(operation.peer, why);
-    std::erase(outgoing_[operation.peer].queue, ticket);
-  } else if (operation.message) {
-    operation.message->drop();
-    Incoming& in = incoming_[operation.message->envelope.source];
-    if (in.receive == ticket) in.receive.reset();
-  } else {
-    posted_.remove(ticket);
-  }
-  finish(operation, why);
+// What of its source a receive, in vain, has not asked for; empty if there is none, or this is no such receive.
+std::string Mailbox::unclaimed_before(const Operation& receive) const {
+  std::set<int64_t> tags;
+  if (receive.kind == Operation::send || receive.message) return "";
+  const uint64_t number = matching_->unclaimed(receive.peer, tags);
+  if (number == 0) return "";
+  const bool one = number == 1;
+  std::string text = std::to_string(number) + (one ? " message" : " messages");
+  if (receive.peer != any_source) text += " from rank " + std::to_string(receive.peer);
+  text += std::string(one ? " is" : " are") + " here that nobody has received, of tag" + (tags.size() > 1 ? "s " : " ");
+  text += listed(tags);
+  const auto waits = [&](const Incoming& in) { return in.message && in.message->where == Arrival::in_stream; };
+  const bool full = receive.peer == any_source ? std::any_of(incoming_.begin(), incoming_.end(), waits)
+                                               : waits(incoming_[receive.peer]);
+  if (full) text += "; that is as much as is kept, and what was sent after them waits until they are received";
+  return text;
 }
 
-Envelope Mailbox::envelope(const Ticket& ticket) {
+bool Mailbox::cancel(const Ticket& ticket, const Failure& why) {
   const Lock lock(mutex_);
-  if (!ticket->message) throw std::logic_error("this operation has received nothing");
-  return ticket->message->envelope;
+  return give_up(ticket, why);
+}
+
+void Mailbox::forget(const Ticket& ticket) {
+  const Lock lock(mutex_);
+  if (ticket->finished || ticket->kind != Operation::open_receive) return;
+  ticket->kind = Operation::forgotten_receive;
+  if (!ticket->message) return;
+  Incoming& in = incoming_[ticket->message->envelope.source];
+  if (in.receive == ticket) in.receive.reset();
+  ticket->message->drop();
+  finish(*ticket);
+}
+
+std::optional<int> Mailbox::source(const Ticket& ticket) {
+  const Lock lock(mutex_);
+  if (!ticket->message) return std::nullopt;
+  return ticket->message->envelope.source;
+}
+
+std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
+  require_peer(source, any_source);
+  const Lock lock(mutex_);
+  move_all();
+  if (const Arrival* message = matching_->first_for(source, tag)) return message->envelope;
+  if (source != any_source && incoming_[source].failure) throw *incoming_[source].failure;
+  return std::nullopt;
 }
 
 bool Mailbox::progress() {
@@ -277,149 +272,41 @@ bool Mailbox::progress() {
   return move_all();
 }
 
-// ---- moving bytes; from here on the lock is held --------------------------------------------------------------------
+// ---- ending ---------------------------------------------------------------------------------------------------------
 
-bool Mailbox::move_all() {
-  bool moved = false;
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    moved |= push(peer);
-    moved |= pull(peer);
+void Mailbox::flush() {
+  for (;;) {
+    Ticket next;
+    {
+      const Lock lock(mutex_);
+      for (const Outgoing& out : outgoing_) {
+        if (!out.queue.empty()) next = out.queue.front();
+      }
+    }
+    if (!next) return;
+    try {
+      waiter_.check(next->peer, next->deadline);  // at once: where nothing can be sent any more there may be many
+      wait(next, next->deadline);
+    } catch (const Failure& failure) {  // who waits for it is told
+      cancel(next, failure);
+    }
   }
-  return moved;
 }
 
-bool Mailbox::push(int destination) {
-  Outgoing& out = outgoing_[destination];
-  bool moved = false;
-  for (int pieces = 0; pieces < pieces_per_pass && !out.queue.empty(); ++pieces) {
-    Operation& send = *out.queue.front();
-    if (!send.begun) send.begun = out.ring.begin(send.tag, send.bytes, send.meta);
-    if (send.begun) send.moved += out.ring.write(send.data + send.moved, send.bytes - send.moved);
-    if (!out.ring.publish()) break;
-    waiter_.notify(destination);
-    moved = true;
-    if (send.moved < send.bytes) continue;
-    finish(send);
-    out.queue.pop_front();
+void Mailbox::close(const Failure& why) {
+  const Lock lock(mutex_);
+  closed_ = why;
+  for (Outgoing& out : outgoing_) {
+    for (const Ticket& send : std::exchange(out.queue, {})) finish(*send, why);
   }
-  return moved;
-}
-
-bool Mailbox::pull(int source) {
-  Incoming& in = incoming_[source];
-  bool moved = false;
-  for (int pieces = 0; pieces < pieces_per_pass && !in.failure; ++pieces) {
-    const uint32_t broken = in.ring.broken();  // looked at first: what was published before can be read
-    if (in.ring.empty()) {
-      if (broken == 0) break;
-      const auto kind = static_cast<Failure::Kind>(broken - 1);
-      break_incoming(source, {kind, source, "it stopped sending in the middle of a message"});
-      return true;
-    }
-    moved = true;
-    if (!in.ring.sound()) {
-      break_incoming(source, overwritten(source));
-      return true;
-    }
-    in.message ? pull_payload(in) : pull_header(source);
-    in.ring.release();
-    waiter_.notify(source);
-    if (!in.message || !in.message->complete()) continue;
-    if (in.receive && in.receive->kind == Operation::receive) finish(*in.receive);
+  for (Incoming& in : incoming_) {
+    if (in.message) in.message->drop();
+    if (in.receive) finish(*in.receive, why);
     in.receive.reset();
     in.message.reset();
   }
-  return moved;
-}
-
-void Mailbox::pull_header(int source) {
-  Incoming& in = incoming_[source];
-  std::string meta;
-  const auto header = in.ring.begin(meta);
-  if (!header) return break_incoming(source, overwritten(source));
-  in.message = Arrival(new Message{{source, header->tag, std::move(meta), header->bytes}});
-  if (!match(in.message)) {
-    break_incoming(source, {Failure::internal, source, "there is no memory for a message that it sent"});
-  }
-}
-
-void Mailbox::pull_payload(Incoming& in) {
-  Message& m = *in.message;
-  m.arrived += in.ring.read(m.target == nullptr ? nullptr : m.target + m.arrived, m.envelope.bytes - m.arrived);
-}
-
-void Mailbox::deliver_to_self(Operation& send) {
-  if (match(Arrival(new Message{{rank_, send.tag, send.meta, send.bytes}, send.data, send.bytes}))) return finish(send);
-  finish(send, Failure{Failure::internal, rank_, "there is no memory for a message to oneself"});
-}
-
-// ---- matching -------------------------------------------------------------------------------------------------------
-
-// Hands a new message to the first receive that wants it, or keeps it. False if there is no memory to keep it in.
-bool Mailbox::match(const Arrival& message) {
-  const auto found = std::find_if(posted_.begin(), posted_.end(),
-                                  [&](const Ticket& receive) { return receive->wants(message->envelope); });
-  const bool wanted = found != posted_.end();
-  if (!(wanted && (*found)->kind == Operation::receive) && !message->keep()) return false;
-  if (wanted) {
-    const Ticket receive = *found;
-    posted_.erase(found);
-    claim(receive, message);
-  } else {
-    unexpected_.push_back(message);
-  }
-  return true;
-}
-
-void Mailbox::claim(const Ticket& ticket, const Arrival& message) {
-  Operation& receive = *ticket;
-  const Envelope& sent = message->envelope;
-  receive.message = message;
-  waiter_.notify(rank_);  // another thread may wait for just this
-  if (receive.kind == Operation::receive) {
-    if (sent.meta != receive.meta || sent.bytes != receive.bytes) {
-      message->drop();
-      const std::string text = "it sent " + described(sent.meta, sent.bytes) + ", but the receive is of " +
-                               described(receive.meta, receive.bytes);
-      return finish(receive, Failure{Failure::mismatch, sent.source, text});
-    }
-    message->redirect(receive.data);
-    if (message->complete()) return finish(receive);
-  }
-  if (!message->complete()) incoming_[sent.source].receive = ticket;
-}
-
-void Mailbox::finish(Operation& operation, std::optional<Failure> failure) {
-  operation.finished = true;
-  operation.failure = std::move(failure);
-  waiter_.notify(rank_);  // the thread that waits for it may be another one
-}
-
-// ---- what cannot go on ----------------------------------------------------------------------------------------------
-
-void Mailbox::break_outgoing(int destination, const Failure& why) {
-  Outgoing& out = outgoing_[destination];
-  out.ring.give_up(1 + static_cast<uint32_t>(why.kind));
-  waiter_.notify(destination);
-  for (const Ticket& send : std::exchange(out.queue, {})) finish(*send, why);
-  out.failure = {why.kind, destination, "a send to it was given up in the middle: " + why.text};
-}
-
-void Mailbox::break_incoming(int source, const Failure& why) {
-  Incoming& in = incoming_[source];
-  in.failure = why;
-  if (in.message) {
-    unexpected_.remove(in.message);
-    in.message->drop();
-  }
-  if (in.receive) finish(*in.receive, why);
-  in.receive.reset();
-  in.message.reset();
-  posted_.remove_if([&](const Ticket& receive) {
-    if (receive->peer == source) finish(*receive, why);
-    return receive->peer == source;
-  });
+  for (const Ticket& receive : matching_->remove_receives()) finish(*receive, why);
+  matching_ = std::make_unique<Matching>();
 }
 
 }  // namespace hocket

@@ -113,8 +113,8 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
     if (later || found[W::timeout] != Py_None) return miss;
     const nb::object held = attribute(group, messages_of);
     Messages& messages = *nb::inst_ptr<Messages>(held);
-    return path.method == Method::send ? messages.send(found[W::x], found[W::dst], found[W::tag])
-                                       : messages.receive(found[W::src], found[W::out], found[W::tag]);
+    return path.method == Method::send ? messages.send_now(found[W::x], found[W::dst], found[W::tag])
+                                       : messages.receive_now(found[W::src], found[W::out], found[W::tag]);
   }
   const nb::object held = attribute(group, session_of);
   Session& session = *nb::inst_ptr<Session>(held);

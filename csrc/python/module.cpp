@@ -160,8 +160,7 @@ NB_MODULE(_core, m) {
           "peer"_a, "within"_a)
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
-      .def("disconnect", &Endpoint::disconnect)
-      .def_prop_ro("mailbox", &Endpoint::mailbox, nb::rv_policy::reference_internal);
+      .def("disconnect", &Endpoint::disconnect);
 
   bind_requests(m);
   bind_session(m);

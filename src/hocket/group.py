@@ -423,8 +423,8 @@ class Group:
         self._close(None)
 
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
-        if error is None and not self._session.forked:
-            self._messages.finish()
+        if not self._session.forked:
+            self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
         _open.discard(self)
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "messages/mailbox.h"
+#include "transport/shm/stream.h"
 
 namespace {
 
@@ -59,14 +60,14 @@ struct World {
 
   explicit World(int size) : waiters(size) {
     for (int r = 0; r < size; ++r) {
-      const uint64_t bytes = Mailbox::region_bytes(size);
+      const uint64_t bytes = shm::Region::bytes(size);
       memory.emplace_back(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
       std::memset(memory.back().get(), 0, bytes);
       regions.push_back(memory.back().get());
     }
     for (int r = 0; r < size; ++r) {
       for (FakeWaiter& other : waiters) waiters[r].bells.push_back(&other.bell);
-      ranks.push_back(std::make_unique<Mailbox>(r, size, regions, waiters[r]));
+      ranks.push_back(std::make_unique<Mailbox>(r, size, shm::streams(r, regions), waiters[r]));
     }
   }
   Mailbox& operator[](int rank) { return *ranks[rank]; }
@@ -104,7 +105,7 @@ Bytes content(uint64_t bytes, uint64_t seed) {
 }
 
 Ticket send(Mailbox& from, int to, int64_t tag, const Bytes& data, std::string meta = "m") {
-  return from.send(to, tag, std::move(meta), data.data(), data.size());
+  return from.send(to, tag, std::move(meta), data.data(), data.size(), kNever);
 }
 
 Ticket receive(Mailbox& at, int from, int64_t tag, Bytes& data, std::string meta = "m") {

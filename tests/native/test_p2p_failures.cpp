@@ -1,7 +1,6 @@
 // The mailbox when something goes wrong: mismatches, deadlines, and memory that was overwritten.
 #include <stdexcept>
 
-#include "messages/ring.h"
 #include "p2p_world.h"
 
 namespace {
@@ -133,11 +132,11 @@ void bad_arguments() {
     }
     return false;
   };
-  check(refuses([&] { world[0].send(2, 0, "", nullptr, 0); }) &&
-        refuses([&] { world[0].send(-1, 0, "", nullptr, 0); }));
+  check(refuses([&] { world[0].send(2, 0, "", nullptr, 0, kNever); }) &&
+        refuses([&] { world[0].send(-1, 0, "", nullptr, 0, kNever); }));
   check(refuses([&] { world[0].receive(2, 0); }) && refuses([&] { world[0].receive(-2, 0, "", nullptr, 0); }));
   check(refuses([&] { world[0].probe(-2, 0); }) && refuses([&] { world[0].probe(2, 0); }));
-  check(refuses([&] { world[0].send(1, 0, std::string(513, 'x'), nullptr, 0); }));
+  check(refuses([&] { world[0].send(1, 0, std::string(513, 'x'), nullptr, 0, kNever); }));
   const std::string longest(512, 'x');
   send(world[0], 1, -5, content(3, 1), longest);
   Bytes data(3);
@@ -150,7 +149,7 @@ void overwritten_memory() {
   int found = 0;
   for (int turn = 0; turn < 500; ++turn) {
     World world(2);
-    const p2p::Region region{world.regions[0], 2};
+    const shm::Region region{world.regions[0], 2};
     const Ticket sent = send(world[0], 1, 1, content(random() % 500000, 1));
     auto* words = reinterpret_cast<uint64_t*>(region.ring(1));
     if (turn % 5 == 0) region.lane(1).published.store(random() >> random() % 64);

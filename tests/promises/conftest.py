@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from moments import Signs
 
+from moments import Signs
 from worlds import World
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import seconds
 
 import hocket
+from moments import seconds
 from worlds import World
 
 Own = Callable[[int], World]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import Signs, gate, gated, ours, seconds, stopped
 
 import hocket
+from moments import Signs, gate, gated, ours, seconds, stopped
 from worlds import World, raised
 
 MARGIN = 1000  # elements of the same array beside those of the call: no page of their own

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import Signs, ours, seconds, until
 from programs import run
 
 import hocket
+from moments import Signs, ours, seconds, until
 from worlds import Died, World
 
 Own = Callable[[int], World]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import Signs, asleep, held, seconds, until
 
 import hocket
+from moments import Signs, asleep, held, seconds, until
 from worlds import World
 
 Own = Callable[[int], World]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import gate, gated, ours, seconds
 
 import hocket
+from moments import gate, gated, ours, seconds
 from worlds import World
 
 Own = Callable[[int], World]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import ours, seconds
 from programs import run
 
 import hocket
+from moments import ours, seconds
 from worlds import World
 
 Own = Callable[[int], World]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import Signs, asleep, ours, seconds, until
 
+from moments import Signs, asleep, ours, seconds, until
 from worlds import World
 
 Own = Callable[[int], World]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moments import held, threads
 from programs import run
 
+from moments import held, threads
 from worlds import World
 
 Own = Callable[[int], World]

@@ -1,6 +1,7 @@
 #include "transport/shm/endpoint.h"
 
 #include "transport/shm/layout.h"
+#include "transport/shm/stream.h"
 
 namespace hocket {
 
@@ -38,7 +39,7 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
       signals_(std::move(signals)) {
   std::vector<std::byte*> regions;
   for (Outbox* box : boxes) regions.push_back(box->slots(Parts::size) + Parts::slots);
-  mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, regions, *this);
+  mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
 }
 
 Endpoint::~Endpoint() = default;

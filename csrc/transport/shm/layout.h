@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "messages/mailbox.h"
+#include "transport/shm/stream.h"
 
 namespace hocket {
 
@@ -70,7 +70,7 @@ struct Outbox {
 // Where the arena begins in an outbox: behind all else, on a page.
 inline uint64_t arena_offset(int size, uint64_t slots) {
   const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
-  return round_up(sizeof(Outbox) + channels + slots + Mailbox::region_bytes(size), page);
+  return round_up(sizeof(Outbox) + channels + slots + shm::Region::bytes(size), page);
 }
 
 }  // namespace hocket

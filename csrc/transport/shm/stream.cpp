@@ -1,0 +1,191 @@
+#include "transport/shm/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hocket::shm {
+
+namespace {
+
+uint64_t padded(uint64_t n) { return (n + stream_line - 1) / stream_line * stream_line; }
+
+// As it lies in the ring.
+struct Header {
+  static constexpr uint64_t magic = 0x6d65737361676521;
+  uint64_t mark;  // magic plus the message's number: says that this is where a message begins
+  int64_t tag;
+  uint64_t bytes;
+  uint64_t meta_bytes;
+
+  uint64_t area() const { return padded(sizeof(Header) + meta_bytes); }
+};
+
+class Writer final : public StreamWriter {
+ public:
+  Writer(const Region& own, int peer, const Consumed& consumed)
+      : lane_(&own.lane(peer)), read_(&consumed.position), ring_(own.ring(peer)) {}
+
+  bool send(int64_t tag, std::string_view meta, const std::byte* payload, uint64_t bytes) override {
+    if (bytes > short_bytes) return false;
+    const uint64_t all = Header{0, 0, bytes, meta.size()}.area() + padded(bytes);
+    if (room(all) < all) return false;
+    put_header(tag, meta, bytes);
+    copy_in(head_, payload, bytes);
+    head_ += padded(bytes);
+    publish();
+    return true;
+  }
+
+  bool begin(int64_t tag, std::string_view meta, uint64_t bytes) override {
+    const uint64_t area = Header{0, 0, bytes, meta.size()}.area();
+    if (room(area) < area) return false;
+    put_header(tag, meta, bytes);
+    return true;
+  }
+
+  uint64_t write(const std::byte* payload, uint64_t bytes) override {
+    const uint64_t wanted = std::min(padded(bytes), piece_bytes), piece = std::min(wanted, room(wanted));
+    copy_in(head_, payload, std::min(piece, bytes));
+    head_ += piece;
+    return std::min(piece, bytes);
+  }
+
+  bool publish() override {
+    if (head_ == published_) return false;
+    published_ = head_;
+    lane_->published.store(head_, std::memory_order_release);
+    return true;
+  }
+
+  void give_up(uint32_t reason) override { lane_->broken.store(reason, std::memory_order_release); }
+
+ private:
+  void put_header(int64_t tag, std::string_view meta, uint64_t bytes) {
+    const Header header{Header::magic + number_++, tag, bytes, meta.size()};
+    copy_in(head_, &header, sizeof header);
+    copy_in(head_ + sizeof header, meta.data(), meta.size());
+    head_ += header.area();
+  }
+
+  uint64_t room(uint64_t wanted) {  // looks again if it seems to be less than wanted
+    if (ring_bytes - (head_ - consumed_) < wanted) consumed_ = read_->load(std::memory_order_acquire);
+    return head_ - consumed_ <= ring_bytes ? ring_bytes - (head_ - consumed_) : 0;
+  }
+
+  void copy_in(uint64_t at, const void* from, uint64_t n) {
+    const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
+    if (first > 0) std::memcpy(ring_ + begin, from, first);
+    if (n > first) std::memcpy(ring_, static_cast<const std::byte*>(from) + first, n - first);
+  }
+
+  Lane* lane_;
+  const std::atomic<uint64_t>* read_;
+  std::byte* ring_;
+  uint64_t head_ = 0;
+  uint64_t published_ = 0;
+  uint64_t consumed_ = 0;  // as last seen
+  uint64_t number_ = 0;    // of messages
+};
+
+class Reader final : public StreamReader {
+ public:
+  Reader(const Region& peers, int rank, Consumed& consumed)
+      : lane_(&peers.lane(rank)), read_(&consumed.position), ring_(peers.ring(rank)) {}
+
+  uint32_t broken() const override { return lane_->broken.load(std::memory_order_acquire); }
+
+  bool empty() override {
+    if (published_ == tail_) published_ = lane_->published.load(std::memory_order_acquire);
+    return published_ == tail_;
+  }
+
+  bool sound() const override { return published_ - tail_ <= ring_bytes && published_ % stream_line == 0; }
+
+  std::optional<StreamHeader> begin(std::string& meta) override {
+    Header header;
+    if (!see_header(header)) return std::nullopt;
+    meta.resize(header.meta_bytes);
+    copy_out(meta.data(), tail_ + sizeof header, header.meta_bytes);
+    tail_ += header.area();
+    ++number_;
+    return StreamHeader{header.tag, header.bytes};
+  }
+
+  uint64_t read(std::byte* to, uint64_t bytes) override {
+    const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
+    if (to != nullptr) copy_out(to, tail_, std::min(piece, bytes));
+    tail_ += piece;
+    return std::min(piece, bytes);
+  }
+
+  void release() override { read_->store(tail_, std::memory_order_release); }
+
+  bool glimpse(int64_t tag, Glimpse& seen) const override {
+    Header header;
+    if (!see_whole(tag, header)) return false;
+    seen.bytes = header.bytes;
+    seen.meta_bytes = header.meta_bytes;
+    copy_out(seen.text.data(), tail_ + sizeof header, header.meta_bytes);
+    return true;
+  }
+
+  bool take(int64_t tag, std::string_view meta, std::byte* to, uint64_t bytes) override {
+    Header header;
+    if (!see_whole(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
+    copy_out(to, tail_ + header.area(), bytes);
+    tail_ += header.area() + padded(bytes);
+    ++number_;
+    release();
+    return true;
+  }
+
+ private:
+  bool see_header(Header& header) const {
+    if (published_ - tail_ < stream_line) return false;
+    copy_out(&header, tail_, sizeof header);
+    return header.mark == Header::magic + number_ && header.meta_bytes <= meta_limit && header.bytes <= bytes_limit &&
+           header.area() <= published_ - tail_;
+  }
+
+  bool see_whole(int64_t tag, Header& header) const {
+    return sound() && see_header(header) && header.tag == tag && header.bytes <= short_bytes &&
+           header.area() + padded(header.bytes) <= published_ - tail_;
+  }
+
+  bool is_meta(const Header& header, std::string_view meta) const {
+    if (header.meta_bytes != meta.size()) return false;
+    std::array<char, meta_limit> text;
+    copy_out(text.data(), tail_ + sizeof header, header.meta_bytes);
+    return std::memcmp(text.data(), meta.data(), meta.size()) == 0;
+  }
+
+  void copy_out(void* to, uint64_t at, uint64_t n) const {
+    const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
+    if (first > 0) std::memcpy(to, ring_ + begin, first);
+    if (n > first) std::memcpy(static_cast<std::byte*>(to) + first, ring_, n - first);
+  }
+
+  const Lane* lane_;
+  std::atomic<uint64_t>* read_;
+  const std::byte* ring_;
+  uint64_t tail_ = 0;
+  uint64_t published_ = 0;  // as last seen
+  uint64_t number_ = 0;     // of messages
+};
+
+}  // namespace
+
+std::vector<Stream> streams(int rank, const std::vector<std::byte*>& regions) {
+  const int size = static_cast<int>(regions.size());
+  const Region own{regions[rank], size};
+  std::vector<Stream> made(regions.size());
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    const Region other{regions[peer], size};
+    made[peer].writer = std::make_unique<Writer>(own, peer, other.consumed(rank));
+    made[peer].reader = std::make_unique<Reader>(other, rank, own.consumed(peer));
+  }
+  return made;
+}
+
+}  // namespace hocket::shm
