@@ -60,8 +60,9 @@ class _Memory:
         for rank in np.flatnonzero(self.promise.inp.any(axis=1)).tolist():
             array, mine = np.asarray(arrays[rank]), np.flatnonzero(self.promise.inp[rank])
             self.dtype = array.dtype
-            pieces = np.split(array, np.cumsum(given[rank, mine])[:-1])
-            self.slots.update({(INP, rank, int(c)): piece.copy() for c, piece in zip(mine, pieces, strict=True)})
+            ends = np.cumsum(given[rank, mine]).tolist()
+            for c, begin, end in zip(mine.tolist(), [0, *ends], ends, strict=False):
+                self.slots[INP, rank, c] = array[begin:end].copy()
         for r, c in np.argwhere(self.promise.out).tolist():
             source = self.slots.get((INP, r, c))
             if in_place and source is not None:
