@@ -119,13 +119,18 @@ def _lengths(plan: Plan, arrays: Sequence[Array | None], sizes: Sequence[Any] | 
     spec, n, chunks = find(plan.collective), plan.size, plan.chunks
     totals = [0 if array is None else len(array) for array in arrays]
     if spec.transposed:
-        parts = np.asarray([np.diff(bounds(total, n)) for total in totals] if sizes is None else sizes, np.int64)
-        both = [[np.diff(bounds(int(part.sum()), chunks, part)) for part in p] for p in (parts, parts.T)]
+        parts = np.asarray([_cut(total, n) for total in totals] if sizes is None else sizes, np.int64)
+        both = [[_cut(int(part.sum()), chunks, part) for part in p] for p in (parts, parts.T)]
         return np.array(both[0]), np.array(both[1])
     total = totals[plan.root]
     if spec.gives == "own":
         sizes, total = totals, sum(totals)
     elif spec.blocks and sizes is None:
-        sizes = np.diff(bounds(total, n)).tolist()
-    lengths = np.tile(np.diff(bounds(total, chunks, sizes)), (n, 1))
+        sizes = _cut(total, n).tolist()
+    lengths = np.tile(_cut(total, chunks, sizes), (n, 1))
     return lengths, lengths
+
+
+def _cut(count: int, chunks: int, sizes: Sequence[int] | None = None) -> Lengths:
+    offsets = bounds(count, chunks, sizes)
+    return offsets[1:] - offsets[:-1]
