@@ -56,7 +56,7 @@ so that the operator need not commute. Where nothing is folded, only the first s
 PICTURES = """\
 ## The pictures
 
-What each page of `hocket/algorithms` begins with.
+What each page of `hocket/plans/algorithms` begins with.
 """
 
 WORDS = {

@@ -203,8 +203,9 @@ def test_whatever_is_asked_of_it_ends(monkeypatch: pytest.MonkeyPatch, endless: 
 
 def test_a_plan_with_few_steps_of_far_too_many_moves_is_ended() -> None:
     wide = copy(tmp(1, np.zeros(1 << 22, np.int64)), inp(0))
-    with pytest.raises(PlanError, match="more than 33554432 moves"):
-        plan("broadcast", lambda n: (wide for _ in range(1 << 20)), 2)
+    with pytest.raises(PlanError, match="wide: more than 33554432 moves"):
+        for _ in hocket.plans.plan.walk((wide for _ in range(1 << 20)), "wide"):
+            pass
 
 
 def test_the_longest_plan_of_the_book_fits() -> None:

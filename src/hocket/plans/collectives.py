@@ -20,6 +20,7 @@ A vector is cut into chunks; an index means the same piece on every rank. Where 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ Table: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 EVERY, NOBODY = -1, -2
+SMALL = 1 << 14  # slots of a promise that is kept: it takes less than half a megabyte
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ def layout(collective: str, size: int, chunks: int, root: int = 0) -> Layout:
         raise ValueError(f"root {root} is not one of the ranks 0 to {size - 1}")
     if spec.blocks and chunks % size:
         raise ValueError(f"each rank owns a block in {collective}: {chunks} chunks do not make {size} equal blocks")
+    make = _layout if size * chunks <= SMALL else _layout.__wrapped__
+    return make(spec, size, chunks, root)
+
+
+@lru_cache(maxsize=256)
+def _layout(spec: Collective, size: int, chunks: int, root: int) -> Layout:
     r, c = np.indices((size, chunks), dtype=np.int64)
     per = max(1, chunks // size)
     owner = c // per
@@ -100,7 +108,10 @@ def layout(collective: str, size: int, chunks: int, root: int = 0) -> Layout:
     whose = {"every": np.full_like(r, EVERY), "root": np.full_like(r, root), "owner": owner}[spec.of]
     which = r * per + c % per if spec.transposed else c
     seed = given & got & ((whose == EVERY) | ((whose == r) & (which == c)))
-    return Layout(given, got, seed, np.where(got, whose, NOBODY), which)
+    made = Layout(given, got, seed, np.where(got, whose, NOBODY), which)
+    for table in made:
+        table.flags.writeable = False  # it is kept, and others get the same one
+    return made
 
 
 def find(collective: str) -> Collective:

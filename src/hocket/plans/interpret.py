@@ -60,8 +60,9 @@ class _Memory:
         for rank in np.flatnonzero(self.promise.inp.any(axis=1)).tolist():
             array, mine = np.asarray(arrays[rank]), np.flatnonzero(self.promise.inp[rank])
             self.dtype = array.dtype
-            pieces = np.split(array, np.cumsum(given[rank, mine])[:-1])
-            self.slots.update({(INP, rank, int(c)): piece.copy() for c, piece in zip(mine, pieces, strict=True)})
+            ends = np.cumsum(given[rank, mine]).tolist()
+            for c, begin, end in zip(mine.tolist(), [0, *ends], ends, strict=False):
+                self.slots[INP, rank, c] = array[begin:end].copy()
         for r, c in np.argwhere(self.promise.out).tolist():
             source = self.slots.get((INP, r, c))
             if in_place and source is not None:
@@ -118,13 +119,18 @@ def _lengths(plan: Plan, arrays: Sequence[Array | None], sizes: Sequence[Any] | 
     spec, n, chunks = find(plan.collective), plan.size, plan.chunks
     totals = [0 if array is None else len(array) for array in arrays]
     if spec.transposed:
-        parts = np.asarray([np.diff(bounds(total, n)) for total in totals] if sizes is None else sizes, np.int64)
-        both = [[np.diff(bounds(int(part.sum()), chunks, part)) for part in p] for p in (parts, parts.T)]
+        parts = np.asarray([_cut(total, n) for total in totals] if sizes is None else sizes, np.int64)
+        both = [[_cut(int(part.sum()), chunks, part) for part in p] for p in (parts, parts.T)]
         return np.array(both[0]), np.array(both[1])
     total = totals[plan.root]
     if spec.gives == "own":
         sizes, total = totals, sum(totals)
     elif spec.blocks and sizes is None:
-        sizes = np.diff(bounds(total, n)).tolist()
-    lengths = np.tile(np.diff(bounds(total, chunks, sizes)), (n, 1))
+        sizes = _cut(total, n).tolist()
+    lengths = np.tile(_cut(total, chunks, sizes), (n, 1))
     return lengths, lengths
+
+
+def _cut(count: int, chunks: int, sizes: Sequence[int] | None = None) -> Lengths:
+    offsets = bounds(count, chunks, sizes)
+    return offsets[1:] - offsets[:-1]

@@ -17,9 +17,14 @@ def bounds(count: int, chunks: int, sizes: Sequence[int] | None = None) -> npt.N
     """
     if count < 0 or chunks < 1:
         raise ValueError(f"cannot cut {count} elements into {chunks} chunks")
-    blocks = np.asarray([count] if sizes is None else sizes, np.int64)
-    if len(blocks) == 0 or chunks % len(blocks) or np.any(blocks < 0) or blocks.sum() != count:
+    if sizes is None:
+        i = np.arange(chunks + 1)
+        return i * (count // chunks) + np.minimum(i, count % chunks)
+    blocks = np.asarray(sizes, np.int64)
+    if len(blocks) == 0 or chunks % len(blocks) or blocks.min() < 0 or blocks.sum() != count:
         raise ValueError(f"sizes {blocks.tolist()} do not cut {count} elements into {chunks} chunks")
     per = chunks // len(blocks)
     lengths = blocks[:, None] // per + (np.arange(per) < blocks[:, None] % per)
-    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    offsets = np.zeros(chunks + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

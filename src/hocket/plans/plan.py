@@ -340,7 +340,7 @@ def extent(fronts: Iterable[Front], buffers: tuple[int, ...]) -> int:
     for _, fs in batches(fronts):
         f = join(*fs)
         for buf, chunk in ((f.dst_buf, f.dst_chunk), (f.src_buf, f.src_chunk)):
-            named = np.isin(buf, buffers)
+            named = np.logical_or.reduce([buf == of for of in buffers])
             top = max(top, int(np.max(chunk + f.count, where=named, initial=0)))
     return top
 
