@@ -25,7 +25,7 @@ PYTHON = {
     "__main__": "cli",
     "cli": "bench launch config plans arrays errors",
     "bench": "torch hocket tuning arrays _core",
-    "torch": "group calls rendezvous config arrays errors",
+    "torch": "group calls rendezvous config arrays deadline errors",
     "hocket": "group launch calls plans errors",
     "group": "calls run rendezvous launch config arrays deadline",
     "calls": "run tuning plans arrays deadline errors _core",

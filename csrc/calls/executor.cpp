@@ -33,16 +33,19 @@ void Executor::put(Job& job, When when) {
   if (wakes) state_->engine.notify_one();
 }
 
-Executor::Outcome Executor::wait(const Job& job, std::optional<Deadline> deadline, const Signals& signals) {
-  return wait_until(job.number_ + 1, deadline, signals);
+Executor::Outcome Executor::wait(const Job& job, std::optional<Deadline> deadline, Deadline last,
+                                 const Signals& signals) {
+  return wait_until(job.number_ + 1, deadline, last, signals);
 }
 
 void Executor::wait_for_room(uint64_t count, const Signals& signals) {
-  if (in_flight_now() > count && !inside()) wait_until(put_.load(std::memory_order_relaxed) - count, {}, signals);
+  if (in_flight_now() > count && !inside())
+    wait_until(put_.load(std::memory_order_relaxed) - count, {}, Deadline::max(), signals);
 }
 
 // Until `count` jobs have ended.
-Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> deadline, const Signals& signals) {
+Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> deadline, Deadline last,
+                                       const Signals& signals) {
   State& s = *state_;
   const auto all_ended = [&] { return ended_.load(std::memory_order_acquire) >= count; };
   if (!all_ended() && inside()) {
@@ -52,7 +55,8 @@ Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> d
   while (!all_ended()) {
     if (!deadline) {
       std::unique_lock<Turn> turn(s.turn, std::try_to_lock);
-      if (!turn && !served() && !turn.try_lock_until(Clock::now() + between_looks)) {
+      if (!turn && !served() && !turn.try_lock_until(std::min(last, Clock::now() + between_looks))) {
+        if (Clock::now() >= last) return in_flight;
         signals();
         continue;
       }
@@ -67,12 +71,12 @@ Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> d
     s.due = std::max(s.due, count);
     s.engine.notify_one();
     ++s.waiting;
-    const Deadline look = Clock::now() + between_looks;
-    s.waiters.wait_until(lock, deadline ? std::min(look, *deadline) : look);
+    const Deadline end = deadline.value_or(last);
+    s.waiters.wait_until(lock, std::min(end, Clock::now() + between_looks));
     --s.waiting;
     lock.unlock();
     if (all_ended()) break;
-    if (deadline && Clock::now() >= *deadline) return in_flight;
+    if (Clock::now() >= end) return in_flight;
     signals();
   }
   return over;
@@ -147,7 +151,7 @@ bool Executor::serve() {
 }
 
 void Executor::stop(const Signals& signals) {
-  if (!inside()) wait_until(put_.load(std::memory_order_relaxed), {}, signals);
+  if (!inside()) wait_until(put_.load(std::memory_order_relaxed), {}, Deadline::max(), signals);
   dismiss();
 }
 

@@ -92,9 +92,13 @@ class Executor {
   // Whether this thread is inside of a call: of its operator, or of a signal handler that came in between.
   bool inside() const { return state_->turn.mine(); }
 
-  // Waits for `job`. In flight it is where the deadline passes first; who gives none does what there is to do.
-  // `signals` is called now and then in a wait for another thread. Throws Refusal inside of a call.
-  Outcome wait(const Job& job, std::optional<Deadline> deadline, const Signals& signals);
+  // Waits for `job`. In flight it is where the deadline passes first; who gives none does what there is to do, and
+  // waits for others that are at it no longer than `last`. `signals` is called now and then in a wait for another
+  // thread. Throws Refusal inside of a call.
+  Outcome wait(const Job& job, std::optional<Deadline> deadline, Deadline last, const Signals& signals);
+  Outcome wait(const Job& job, std::optional<Deadline> deadline, const Signals& signals) {
+    return wait(job, deadline, Deadline::max(), signals);
+  }
   // Waits until no more than `count` jobs are in flight.
   void wait_for_room(uint64_t count, const Signals& signals);
 
@@ -130,7 +134,7 @@ class Executor {
     std::condition_variable engine, waiters;
   };
 
-  Outcome wait_until(uint64_t count, std::optional<Deadline> deadline, const Signals& signals);
+  Outcome wait_until(uint64_t count, std::optional<Deadline> deadline, Deadline last, const Signals& signals);
   void lead(uint64_t count, Deadline limit);
 
   const int born_;

@@ -292,6 +292,7 @@ MessageRequest::Settling MessageRequest::settle() {
 }
 
 nb::object MessageRequest::wait(std::optional<double> within) {
+  if (messages().forked()) throw Refusal{Session::forked};
   if (within && std::isnan(*within)) throw nb::value_error("timeout is a number of seconds, not nan");
   if (!over_) {
     const Deadline deadline = within ? std::min(until_, in(*within)) : until_;
@@ -367,6 +368,7 @@ void MessageRequest::end(nb::object error) {
 
 bool MessageRequest::over() {
   if (over_) return true;
+  if (messages().forked()) throw Refusal{Session::forked};
   bool done;
   {
     const Unlocked unlocked;

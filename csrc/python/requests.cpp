@@ -127,7 +127,20 @@ nb::object Request::make(nb::object owner, Requests& requests, Session* session,
   return self;
 }
 
+bool Request::expire() {
+  if (taken_.exchange(true)) return false;
+  try {
+    session_->miss_the_turn(text_, begun_, deadline_);
+  } catch (...) {
+    error_ = caught();
+  }
+  over_.store(true, std::memory_order_release);
+  return true;
+}
+
+// What has expired stays in the queue until its turn comes, so that the executor never touches what is gone.
 void Request::run(Deadline limit) {
+  if (taken_.exchange(true)) return requests_.retire(*this);
   std::exception_ptr interruption;
   try {
     if (session_ != nullptr) {
@@ -154,10 +167,13 @@ nb::object Request::wait(std::optional<double> within) {
     const nb::object alive = owner_;
     const Unlocked unlocked;
     std::optional<Deadline> deadline;
-    if (within) deadline = in(*within);
-    outcome = requests_.executor.wait(*this, deadline, signals);
+    if (within) deadline = std::min(in(*within), deadline_);
+    outcome = requests_.executor.wait(*this, deadline, deadline_, signals);
   }
-  if (outcome == Executor::in_flight) return nb::borrow(Py_NotImplemented);
+  if (outcome == Executor::in_flight) {
+    const bool late = session_ != nullptr && Clock::now() >= deadline_;
+    if (!late || !expire()) return nb::borrow(Py_NotImplemented);
+  }
   if (awaited_ != nullptr) *awaited_ = soon || outcome == Executor::done_here;
   awaited_.reset();
   if (const nb::object owner = owner_; self_.is_valid()) requests_.let_go();

@@ -76,7 +76,9 @@ class Request final : public Job {
   const std::string& text() const { return text_; }
 
   void run(Deadline limit) override;  // without Python's lock
-  void let_go();                      // of what it needs only until it is over
+  // Ends it, because its deadline has passed before anyone made it. False where somebody is at it.
+  bool expire();
+  void let_go();  // of what it needs only until it is over
   std::vector<nb::object*> held();
 
  private:
@@ -91,10 +93,11 @@ class Request final : public Job {
   const int born_;
   const Clock::time_point begun_;
   const Deadline deadline_;
-  nb::object self_;                // while it is in the queue
-  Request* before_ = nullptr;      // in the list of those that have retired
-  bool woken_ = false;             // whether the engine was woken for it
-  std::shared_ptr<bool> awaited_;  // told whether this one was waited for at once
+  nb::object self_;                 // while it is in the queue
+  Request* before_ = nullptr;       // in the list of those that have retired
+  bool woken_ = false;              // whether the engine was woken for it
+  std::shared_ptr<bool> awaited_;   // told whether this one was waited for at once
+  std::atomic<bool> taken_{false};  // by who makes it, or lets it expire
   std::atomic<bool> over_{false};
 };
 

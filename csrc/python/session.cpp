@@ -38,7 +38,7 @@ nb::object Session::call(Prepared& prepared, double within, int learns) {
   {
     const Unlocked unlocked;
     const std::unique_lock<Turn> turn = requests().executor.acquire(deadline, signals);
-    if (!turn) miss_the_turn(prepared, begun, deadline);
+    if (!turn) miss_the_turn(prepared.title(), begun, deadline);
     if (!usable() || !make(prepared, begun, deadline, learns)) return nb::borrow(Py_NotImplemented);
   }
   return std::move(prepared.result);
@@ -93,10 +93,10 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
   return true;
 }
 
-void Session::miss_the_turn(const Prepared& prepared, Clock::time_point begun, Deadline deadline) {
+void Session::miss_the_turn(const std::string& text, Clock::time_point begun, Deadline deadline) {
   const Locked locked;
   set_error(Failure{Failure::timeout, -1, "another thread of this rank was still in " + endpoint().title()});
-  fail(nb::borrow(nb::python_error().value()), prepared.title(), seconds_between(begun, deadline), false);
+  fail(nb::borrow(nb::python_error().value()), text, seconds_between(begun, deadline), false);
 }
 
 void Session::fail(nb::object error, const std::string& text, double within, bool entered) {

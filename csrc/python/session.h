@@ -42,6 +42,9 @@ class Session {
   // `learns` is a rank and that one makes another call.
   bool make(Prepared& prepared, Clock::time_point begun, Deadline deadline, int learns = -1);
 
+  // Raises that the deadline of the call `text` has passed before its turn came, and ends the session.
+  [[noreturn]] void miss_the_turn(const std::string& text, Clock::time_point begun, Deadline deadline);
+
   // False after an error, once the session was left, and in a child of its process.
   bool usable() const { return enabled.load(std::memory_order_relaxed) && forks() == born_; }
   bool is_forked() const { return forks() != born_; }
@@ -57,7 +60,6 @@ class Session {
 
  private:
   [[noreturn]] void fail(nb::object error, const std::string& text, double within, bool entered);
-  [[noreturn]] void miss_the_turn(const Prepared& prepared, Clock::time_point begun, Deadline deadline);
 
   const int born_;
   nb::object endpoint_, requests_, fail_;

@@ -423,6 +423,8 @@ class Group:
         self._close(None)
 
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
+        if error is None:
+            self._calls.require_outside("a call of close()")
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)

@@ -89,6 +89,7 @@ void Board::compare(int peer) const {
   const Outbox::Entry& ours = boxes_[rank_]->board[call % board_size];
   if (call == 0 || theirs.call.load(std::memory_order_acquire) != call) return;
   if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
+  check_reasons();  // one that gave this call up before it said so
   differ(peer, title(rank_, call), title(peer, call));
 }
 

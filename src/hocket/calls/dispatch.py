@@ -162,7 +162,7 @@ class Dispatch:
                 root_gives = told(note)
             shape = tuple(root_gives.shape)
             dtype = next(dtype for dtype in DTYPES if dtype.name == root_gives.dtype)
-            parts = split(shape, self.size, sizes or root_gives.rows) if name == "scatter" else None
+            parts = split(shape, self.size, root_gives.rows if sizes is None else sizes) if name == "scatter" else None
             signature = self.signature(name, dtype, shape, how, parts and parts.blocks, root, note=note)
             gets = parts.shape(self.rank) if parts else shape
             return self.do_inside(Call(signature, how, how.out, None, gets, learns=root), deadline)

@@ -118,7 +118,10 @@ class Session:
             self.require_usable(inside=True)
         if isinstance(error, _core.Failure):
             raised = self.explain(error, what, seconds)
-            self._break(raised, error.args[0], str(raised), error.args[1])
+            if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
+                self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
+            else:
+                self._break(raised, error.args[0], str(raised), error.args[1])
             raise raised from None
         assert error is not None
         interrupted = isinstance(error, KeyboardInterrupt)
@@ -166,9 +169,14 @@ class Session:
             raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
         if self._closed:
             raise GroupBroken("this group is closed")
-        if not inside and self.core.inside:
+        if not inside:
+            self.require_outside("a call")
+
+    def require_outside(self, what: str) -> None:
+        """Raises HocketError in the middle of a call of this thread."""
+        if self.core.inside:
             raise HocketError(
-                "a call was made inside of another call of this group, by its operator or by a signal handler that "
+                f"{what} was made inside of another call of this group, by its operator or by a signal handler that "
                 "interrupted it: it would wait for itself. Make it when that call has returned, or in another group"
             )
 
@@ -179,6 +187,8 @@ class Session:
         `error` if there was one. A second call does nothing."""
         if self.core.forked:
             return
+        if error is None:
+            self.require_outside("a call of close()")
         with self._first:
             if self._leaving:
                 return

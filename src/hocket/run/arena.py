@@ -19,7 +19,7 @@ from ..arrays.ops import dtype_code
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 PAGE = 4096
-SPARE = 64 << 20  # bytes of freed arrays whose pages are kept, to be used again without a fault
+SPARE = 32 << 20  # bytes of freed arrays whose pages are kept, to be used again without a fault
 
 
 class Arena:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from ..calls.executor import Executor
 from ..config import job_secret
+from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
 from ..rendezvous.links import connect
@@ -23,10 +24,10 @@ from .store import TorchStore
 from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
-Job = Callable[[], None]
+Job = Callable[[float | None], object]  # told how many seconds it may take
 
 _NO_TIMEOUT = timedelta(0)
-LONG = 1e9  # seconds; each call has a deadline of its own
+_LONG, _SOON = 1e9, 1e-6  # seconds: each call has a deadline of its own; and what is left of one that has passed
 
 
 @dataclass(frozen=True)
@@ -91,20 +92,22 @@ class Base(dist.ProcessGroup):
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
     def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
+        seconds = self._seconds(opts.timeout)
         if not opts.asyncOp and not self._executor.busy:
-            self._perform(job)
+            self._perform(job, lambda: seconds)
             return DONE
         here = where.line()
         text = f"a call of {sum(tensor.numel() for tensor in tensors)} elements from {here or 'an unknown line'}"
-        perform = partial(self._perform, job, here)
+        deadline = Deadline(self._group.timeout if seconds is None else seconds)  # of the call, not of its turn
+        perform = partial(self._perform, job, lambda: max(deadline.left(), _SOON), here)
         if opts.asyncOp:
             return Collective(tensors, self._executor.put(perform, text))
-        self._executor.do(perform, LONG)
+        self._executor.do(perform, _LONG)
         return DONE
 
-    def _perform(self, job: Job, here: str = "") -> None:
+    def _perform(self, job: Job, seconds: Callable[[], float | None], here: str = "") -> None:
         try:
-            job()
+            job(seconds())
         except MismatchError as error:
             self._raise_with_lines(error, here)
 

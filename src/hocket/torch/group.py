@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch.distributed import distributed_c10d as c10d
 
@@ -33,7 +34,7 @@ class ProcessGroup(Base):
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
         if self._executor.busy or (later and not where.called_by_backward()):
-            return self._do(opts, tensors, lambda: self._all_reduce_each(tensors, op, seconds))
+            return self._do(opts, tensors, lambda left: self._all_reduce_each(tensors, op, left))
         try:
             self._all_reduce_each(tensors, op, seconds)
         except MismatchError as error:
@@ -55,17 +56,17 @@ class ProcessGroup(Base):
             else:
                 row = Row(tensor)
                 given = Row(scaled(tensor, op)) if code == PREMUL_SUM else row
-                self._group.all_reduce(given.array, NAMES[code], out=row.array, timeout=seconds)
+                self._group.all_reduce(given.shaped, NAMES[code], out=row.shaped, timeout=seconds)
                 row.put_back()
 
     def reduce(self, tensors: Tensors, opts: Any) -> Done | Pending:
         """Reduce each tensor over all ranks, into that of the root."""
-        op, root, seconds = opts.reduceOp, opts.rootRank, self._seconds(opts.timeout)
+        op, root = opts.reduceOp, opts.rootRank
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for tensor in tensors:
                 row, given = Row(tensor), Row(scaled(tensor, op))
-                self._group.reduce(given.array, NAMES[hash(op)], root=root, out=row.array, timeout=seconds)
+                self._group.reduce(given.shaped, NAMES[hash(op)], root=root, out=row.shaped, timeout=seconds)
                 if self._rank == root:
                     row.put_back()
 
@@ -74,9 +75,9 @@ class ProcessGroup(Base):
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done | Pending:
         """Reduce a list of one tensor per rank, of which each rank gets its own. The tensors may differ in size."""
         opts = opts or c10d.ReduceScatterOptions()
-        op, seconds = opts.reduceOp, self._seconds(opts.timeout)
+        op = opts.reduceOp
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for output, parts in zip(outputs, inputs, strict=True):
                 row, given = Row(output), Rows([scaled(part, op) for part in parts])
                 sizes = None if given.even else given.sizes
@@ -93,9 +94,9 @@ class ProcessGroup(Base):
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """`reduce_scatter_single` of each pair."""
         opts = opts or c10d.ReduceScatterOptions()
-        op, seconds = opts.reduceOp, self._seconds(opts.timeout)
+        op = opts.reduceOp
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for output, tensor in zip(outputs, inputs, strict=True):
                 _require(output.numel() * self._size == tensor.numel(), "input", tensor, f"{self._size} times", output)
                 row, given = Row(output), Row(scaled(tensor, op))
@@ -108,12 +109,12 @@ class ProcessGroup(Base):
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Done | Pending:
         """The root's tensors on every rank."""
-        root, seconds = opts.rootRank, self._seconds(opts.timeout)
+        root = opts.rootRank
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for tensor in tensors:
                 row = Row(tensor, moved=True)
-                self._group.broadcast(row.array, root=root, out=row.array, timeout=seconds)
+                self._group.broadcast(row.shaped, root=root, out=row.shaped, timeout=seconds)
                 row.put_back()
 
         return self._do(opts, tensors, job)
@@ -121,13 +122,15 @@ class ProcessGroup(Base):
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Every rank's tensor in a list, on every rank. The tensors may differ in size."""
         opts = opts or c10d.AllgatherOptions()
-        seconds = self._seconds(opts.timeout)
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for parts, tensor in zip(outputs, inputs, strict=True):
                 row, rows = Row(tensor, moved=True), Rows(parts, moved=True, read=False)
-                sizes = None if rows.even else rows.sizes
-                self._group.all_gather(row.array, sizes=sizes, out=rows.array, timeout=seconds)
+                if rows.even:
+                    joined = rows.array.reshape(self._size, *tensor.shape)
+                    self._group.all_gather(row.shaped[np.newaxis], out=joined, timeout=seconds)
+                else:
+                    self._group.all_gather(row.array, sizes=rows.sizes, out=rows.array, timeout=seconds)
                 rows.put_back()
 
         return self._do(opts, [part for parts in outputs for part in parts], job)
@@ -143,9 +146,8 @@ class ProcessGroup(Base):
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """`all_gather_single` of each pair."""
         opts = opts or c10d.AllgatherOptions()
-        seconds = self._seconds(opts.timeout)
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for output, tensor in zip(outputs, inputs, strict=True):
                 _require(output.numel() == tensor.numel() * self._size, "output", output, f"{self._size} times", tensor)
                 row, given = Row(output, moved=True), Row(tensor, moved=True)
@@ -156,9 +158,9 @@ class ProcessGroup(Base):
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Done | Pending:
         """Every rank's tensor in a list, on the root; the other ranks give no list. The tensors have one size."""
-        root, seconds = opts.rootRank, self._seconds(opts.timeout)
+        root = opts.rootRank
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for i, tensor in enumerate(inputs):
                 row = Row(tensor, moved=True)
                 rows = Rows(outputs[i], moved=True, read=False) if self._rank == root else None
@@ -170,9 +172,9 @@ class ProcessGroup(Base):
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Done | Pending:
         """One of the root's list of tensors for each rank; the other ranks give no list. They may differ in size."""
-        root, seconds = opts.rootRank, self._seconds(opts.timeout)
+        root = opts.rootRank
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             for i, output in enumerate(outputs):
                 row = Row(output, moved=True)
                 rows = Rows(inputs[i], moved=True) if self._rank == root else None
@@ -185,9 +187,8 @@ class ProcessGroup(Base):
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Tensor r of `inputs` goes to rank r; tensor r of `outputs` comes from it. They may differ in size."""
         opts = opts or c10d.AllToAllOptions()
-        seconds = self._seconds(opts.timeout)
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             given, rows = Rows(inputs, moved=True), Rows(outputs, moved=True, read=False)
             self._swap(given.array, given.sizes, rows.array, rows.sizes, seconds)
             rows.put_back()
@@ -199,9 +200,8 @@ class ProcessGroup(Base):
     ) -> Done | Pending:
         """`input_splits[r]` rows of axis 0 go to rank r, `output_splits[r]` come from it; without both, equal parts."""
         opts = opts or c10d.AllToAllOptions()
-        seconds = self._seconds(opts.timeout)
 
-        def job() -> None:
+        def job(seconds: float | None) -> None:
             given, row = Row(input, moved=True), Row(output, moved=True)
             if output_splits or input_splits:
                 sizes = _elements(input, input_splits, self._size), _elements(output, output_splits, self._size)
@@ -266,8 +266,7 @@ class ProcessGroup(Base):
     def barrier(self, opts: Any = None) -> Done | Pending:
         """Ends once every rank has called it."""
         opts = opts or c10d.BarrierOptions()
-        seconds = self._seconds(opts.timeout)
-        return self._do(opts, [], lambda: self._group.barrier(timeout=seconds))
+        return self._do(opts, [], lambda seconds: self._group.barrier(timeout=seconds))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """As `barrier`; where ranks do not come in time, the others raise CollectiveTimeout, which names them."""

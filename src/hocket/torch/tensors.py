@@ -48,6 +48,11 @@ class Row:
             flat = self._copy = flat.resolve_conj().resolve_neg().reshape(-1).clone()
         self.array = as_array(flat, moved)
 
+    @property
+    def shaped(self) -> Array:
+        """The row in the shape of the tensor, for what compares shapes between ranks."""
+        return self.array.reshape(self._tensor.shape)
+
     def put_back(self) -> None:
         """Write the row into the tensor, where it is a copy."""
         if self._copy is not None:
