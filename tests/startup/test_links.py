@@ -20,7 +20,7 @@ from launching import SECRET, is_gone, open_descriptors, until
 from hocket.config import Config, job_secret
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.rendezvous import links as links_module
+from hocket.rendezvous import cards
 from hocket.rendezvous.links import Links, connect, forget_doors, join
 from hocket.rendezvous.mesh import Gone
 from hocket.rendezvous.server import UnixStoreServer
@@ -283,4 +283,4 @@ def test_a_container_without_proc_is_told_by_its_name(monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", missing)
-        assert links_module._whereabouts() == (socket.gethostname(), "")
+        assert cards.whereabouts() == (socket.gethostname(), "")

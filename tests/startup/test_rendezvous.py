@@ -20,7 +20,8 @@ from launching import SECRET, client, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
-from hocket.rendezvous.links import Card, Links, connect, exchange, join
+from hocket.rendezvous.cards import Card, exchange
+from hocket.rendezvous.links import Links, connect, join
 from hocket.rendezvous.server import UnixStoreServer
 from hocket.rendezvous.sockets import listen
 from hocket.rendezvous.store import UnixStore

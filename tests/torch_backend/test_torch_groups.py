@@ -189,7 +189,7 @@ def far_away(path: str) -> None:
 
     dist.destroy_process_group()
     rank = int(os.environ["RANK"])
-    links._whereabouts = lambda: (f"boot {rank}", "one network")
+    links.whereabouts = lambda: (f"boot {rank}", "one network")
     with pytest.raises(
         hocket.RendezvousError, match="are on different hosts: hocket connects the ranks of one host only"
     ):

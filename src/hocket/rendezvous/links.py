@@ -20,23 +20,17 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from contextlib import ExitStack, closing, suppress
-from dataclasses import astuple, dataclass
-from pathlib import Path
-
-import msgpack  # type: ignore[import-untyped]
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
 from ..config import HOCKET_RUN, Config
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from .cards import ONE_HOST, Card, check_one_host, exchange, whereabouts
 from .mesh import Gone, Mesh
 from .server import UnixStoreServer
-from .sockets import USED_UP, explained, listen, reason
+from .sockets import explained, listen, reason
 from .store import Absent, Store, Taken, UnixStore
-
-__all__ = ["Links", "connect", "exchange", "join"]
-
-ONE_HOST = "hocket connects the ranks of one host only by now"
 
 
 @dataclass
@@ -210,11 +204,11 @@ def connect(
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
             raise RendezvousError(f"two jobs met at one address: one has {size} ranks, the other {theirs}") from None
-        card = Card(rank, socket.gethostname(), os.getpid(), *_whereabouts(), door.address)
+        card = Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), door.address)
         door.told = True
-        blobs = exchange(store, rank, size, msgpack.packb(astuple(card)), deadline.left(), prefix)
+        blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)
         cards = [Card.unpack(blob) for blob in blobs]
-        _check_one_host(cards)
+        check_one_host(cards)
         mesh = Mesh(door.listener, [str(card) for card in cards], [card.address for card in cards], rank, secret)
         found = mesh.run([fd, pidfd], deadline)
         undo.pop_all()
@@ -224,80 +218,5 @@ def connect(
     return links
 
 
-def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, prefix: str = "") -> list[bytes]:
-    """Every rank's blob, by rank. Raises RendezvousError after `timeout` seconds, naming who is missing."""
-    deadline = Deadline(timeout)
-    try:
-        store.set(f"{prefix}{rank}", blob)
-    except Taken:
-        raise RendezvousError(f"two processes claim to be rank {rank}: was the job started twice?") from None
-    try:
-        return [store.get(f"{prefix}{peer}", deadline.left()) for peer in range(size)]
-    except Absent:
-        here = [peer for peer in range(size) if _wrote(store, f"{prefix}{peer}")]
-    missing = [peer for peer in range(size) if peer not in here]
-    raise RendezvousError(
-        f"{_ranks(missing)} did not arrive within {deadline}; {_ranks(here)} did. "
-        "Every rank must make this call: look for an earlier error there, or give a longer timeout"
-    )
-
-
-def _wrote(store: Store, key: str) -> bool:
-    try:
-        store.get(key, 0.0)
-    except Absent:
-        return False
-    return True
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a rank tells the others about itself. No secret: everybody may see it."""
-
-    rank: int
-    host: str
-    pid: int
-    boot: str
-    network: str
-    address: str
-
-    @staticmethod
-    def unpack(blob: bytes) -> Card:
-        """Read a card. Raises RendezvousError where the blob is none."""
-        with suppress(ValueError):
-            match msgpack.unpackb(blob):
-                case [int(rank), str(host), int(pid), str(boot), str(network), str(address)]:
-                    return Card(rank, host, pid, boot, network, address)
-        raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (pid {self.pid} on {self.host})"
-
-
-def _whereabouts() -> tuple[str, str]:
-    """The boot of this machine and the network namespace: where both are equal, abstract sockets reach."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(Path("/proc/self/ns/net").readlink())
-    except OSError as error:
-        if error.errno in USED_UP:
-            raise
-        return socket.gethostname(), ""  # a container without /proc
-
-
-def _check_one_host(cards: list[Card]) -> None:
-    first = cards[0]
-    for card in cards:
-        if card.boot != first.boot:
-            raise RendezvousError(f"{card} and {first} are on different hosts: {ONE_HOST}")
-        if card.network != first.network:
-            raise RendezvousError(f"{card} and {first} are in different network namespaces (containers): {ONE_HOST}")
-
-
 def _signed(text: str, config: Config) -> str:
     return f"{text} (said by rank {config.rank} of {config.size}, started by {config.launcher})"
-
-
-def _ranks(ranks: list[int]) -> str:
-    if not ranks:
-        return "none"
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
