@@ -18,7 +18,6 @@ INSIDE = {
     "async recv": "group.recv(1, async_op=True).wait()",
     "scatter": "group.scatter(root=1)",
     "persistent": "group.all_reduce_init(x)()",
-    "engine": "group.all_reduce(x, async_op=True)",  # the engine is inside, and nobody waits
 }
 # Rank 0 is looked at alone, without a launcher that ends the job: rank 1 is a process forked beside it.
 PAIR = """

@@ -19,7 +19,7 @@ FAULTS: dict[str, float] = {
     "mismatch": 3.0,
     "operator raises": 3.0,
     "operator overruns": 0.7,
-    "no descriptors": 3.0,
+    "no descriptors": 1.5,
     "handler calls": 3.0,
 }
 SIGNALS = ("killed", "stopped long", "stopped briefly", "interrupted", "handler calls")
@@ -94,7 +94,7 @@ def draw(seed: int, number: int) -> Trial:
     fault, workload = grid[number % len(grid)]
     size = rng.choice((2, 2, 3, 4))
     large = workload == "large all_reduce"
-    rounds = rng.randint(3, 6) if large else rng.randint(8, 30)
+    rounds = rng.randint(3, 6) if large else rng.randint(6, 20)
     return Trial(
         number=number,
         size=size,
