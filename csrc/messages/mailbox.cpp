@@ -64,7 +64,7 @@ Mailbox::Ticket Mailbox::send(int destination, int64_t tag, std::string meta, co
   try {
     await(destination, deadline, begin);
   } catch (Failure& failure) {
-    if (failure.kind == Failure::timeout && !failure.relayed && failure.text.empty()) {
+    if (failure.kind == Failure::timeout && !failure.relayed) {
       failure.text = std::to_string(most_in_flight) + " messages are in flight, as many as a group may have";
     }
     throw;
