@@ -229,6 +229,75 @@ void test_timeouts() {
   check(failures[0] && failures[0]->kind == Failure::timeout && failures[0]->peer == 1, "the sender waits for ever");
 }
 
+// Three ranks wait, each for the next one, and in the end for a fourth that does nothing: all blame that one.
+void test_blame() {
+  Host host(4);
+  const Deadline end = Clock::now() + std::chrono::milliseconds(700);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    if (rank == 2) return;
+    memory.enter(1);
+    wait_for(memory, (rank + 3) % 4, end);
+  });
+  for (const int rank : {0, 1, 3}) expect(failures[rank], {Failure::timeout, 2, ""}, "blame", rank);
+}
+
+// A rank that has completed a call and then gives up does not take the call from the others.
+void test_completed_before_given_up() {
+  Host host(3);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    memory.enter(1);
+    if (rank == 0) {
+      memory.meet(host.peers_of(0), watchdog());
+      return memory.poison({Failure::custom_op, 0, "why"});
+    }
+    if (rank == 1) receive(memory, 2, kLittle, {1, 1});  // which comes long after that
+    if (rank == 2) {
+      while (host[1].sleeps < 8) std::this_thread::yield();
+      send(memory, std::array{1}, kLittle, {1, 1});
+    }
+    memory.meet(host.peers_of(rank), watchdog());
+    memory.enter(1);
+    wait_for(memory, 0);
+  });
+  check(!failures[0], "rank 0 failed");
+  for (int rank = 1; rank < 3; ++rank) {
+    expect(failures[rank], {Failure::custom_op, 0, "why", true}, "after a completed call", rank);
+    check(host[rank].number() == 2, "rank ", rank, " did not complete what rank 0 has");
+  }
+}
+
+// A call that a rank has given up ends well for nobody, even if all its messages have come.
+void test_given_up() {
+  Host host(2);
+  std::atomic<bool> given_up = false;
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    memory.enter(1);
+    if (rank == 0) {
+      send(memory, std::array{1}, kLittle, {1, 1});
+      memory.poison({Failure::timeout, 1, "too late"});
+      given_up = true;
+      return;
+    }
+    while (!given_up) std::this_thread::yield();
+    receive(memory, 0, kLittle, {1, 1});
+    memory.meet(host.peers_of(1), watchdog());
+  });
+  expect(failures[1], {Failure::timeout, 1, "too late", true}, "given up", 1);
+}
+
+// A rank that is closed by another of its threads ends its waits; its peers hear nothing of that yet.
+void test_close() {
+  Host host(2);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    memory.deep = true;
+    if (rank == 0) return wait_for(memory, 1);
+    while (!host[0].asleep) std::this_thread::yield();
+    host[0].close();
+  });
+  expect(failures[0], {Failure::closed, 0, ""}, "close", 0);
+  check(!failures[1], "the peer of one that closes failed");
+}
+
 // Signals are looked for while a wait lasts, and may end it.
 void test_signals() {
   struct Interrupt {};
@@ -382,6 +451,10 @@ int main() {
   test_leave(false);
   test_bystander();
   test_timeouts();
+  test_blame();
+  test_completed_before_given_up();
+  test_given_up();
+  test_close();
   test_signals();
   test_small_file();
   return report();
