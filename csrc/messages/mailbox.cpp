@@ -51,8 +51,8 @@ Mailbox::Ticket Mailbox::send(int destination, int64_t tag, std::string meta, co
   // Begun as soon as there is room, under the same lock under which there is.
   const auto begin = [&] {
     Outgoing& out = outgoing_[destination];
-    if (!closed_ && !out.failure && in_flight_ >= most_in_flight) return false;
-    ++in_flight_;
+    if (!closed_ && !out.failure && sends_ >= most_in_flight) return false;
+    ++sends_;
     if (closed_ || out.failure) {
       finish(*ticket, closed_ ? closed_ : out.failure);
     } else {
@@ -65,7 +65,7 @@ Mailbox::Ticket Mailbox::send(int destination, int64_t tag, std::string meta, co
     await(destination, deadline, begin);
   } catch (Failure& failure) {
     if (failure.kind == Failure::timeout && !failure.relayed) {
-      failure.text = std::to_string(most_in_flight) + " messages are in flight, as many as a group may have";
+      failure.text = std::to_string(most_in_flight) + " sends are in flight, as many as a group may have";
     }
     throw;
   }
@@ -85,11 +85,11 @@ Mailbox::Ticket Mailbox::receive(int source, int64_t tag) {
 Mailbox::Ticket Mailbox::post(Ticket receive) {
   require_peer(receive->peer, any_source);
   const Lock lock(mutex_);
-  if (in_flight_ >= most_in_flight && !closed_) {
+  if (receives_ >= most_in_flight && !closed_) {
     throw Failure{Failure::internal, -1,
-                  std::to_string(most_in_flight) + " messages are in flight already, as many as a group may have"};
+                  std::to_string(most_in_flight) + " receives are in flight already, as many as a group may have"};
   }
-  ++in_flight_;
+  ++receives_;
   if (closed_) {
     finish(*receive, closed_);
   } else if (const auto message = matching_->message_for(receive->peer, receive->tag)) {

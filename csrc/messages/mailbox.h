@@ -10,7 +10,7 @@
 //
 // Nothing grows without bound. What has arrived from a source and is unclaimed lies on the heap up to `most_unclaimed`
 // messages and `most_unclaimed_bytes`; then that source's stream is read no further, it fills, and the sender waits. Of
-// operations that are not done there are up to `most_in_flight`.
+// sends that are not done there are up to `most_in_flight`, and as many receives.
 //
 // Shared between threads: all of the mailbox, its operations and its streams, under `mutex_`. It is never held while
 // waiting, and no code of Python's runs under it: to let go of an operation's `Memory` there must not need Python.
@@ -54,18 +54,18 @@ class Mailbox {
   // that says so, not as a machine that swaps. As many messages cost some 300 bytes each besides their payload.
   static constexpr uint64_t most_unclaimed_bytes = 64 << 20, most_unclaimed = 65536;  // of each source
   // Each costs some 300 bytes; who has more under way has lost count of them.
-  static constexpr uint64_t most_in_flight = 65536;
+  static constexpr uint64_t most_in_flight = 65536;  // sends, and receives
 
   // streams[r] is the one to and from rank r.
   Mailbox(int rank, int size, std::vector<Stream> streams, Waiter& waiter);
   ~Mailbox();
 
-  // `meta` is at most meta_limit bytes. Waits until there is room for one more operation; throws what a wait throws.
+  // `meta` is at most meta_limit bytes. Waits until there is room for one more send; throws what a wait throws.
   Ticket send(int destination, int64_t tag, std::string meta, const void* data, uint64_t bytes, Deadline deadline,
               Memory memory = {});
 
   // Fails with Failure::mismatch, both metas in its text, when the message has another meta or size; it is consumed
-  // then. Throws Failure::internal where there is no room for one more operation.
+  // then. Throws Failure::internal where there is no room for one more receive.
   Ticket receive(int source, int64_t tag, std::string meta, void* data, uint64_t bytes, Memory memory = {});
 
   // Receives whatever comes: claims a message now, is told by arrival() what it is, and then given memory by accept().
@@ -150,8 +150,8 @@ class Mailbox {
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
   std::unique_ptr<Matching> matching_;
-  uint64_t in_flight_ = 0;         // operations that are not finished
-  std::optional<Failure> closed_;  // why nothing is done any more
+  uint64_t sends_ = 0, receives_ = 0;  // that are not finished
+  std::optional<Failure> closed_;      // why nothing is done any more
 };
 
 }  // namespace hocket

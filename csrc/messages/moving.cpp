@@ -184,7 +184,7 @@ void Mailbox::finish(Operation& operation, std::optional<Failure> failure) {
   operation.failure = std::move(failure);
   operation.memory.reset();
   operation.finished = true;
-  --in_flight_;
+  --(operation.kind == Operation::send ? sends_ : receives_);
   waiter_.notify(rank_);  // the thread that waits for it, or for room, may be another one
 }
 

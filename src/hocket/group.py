@@ -328,6 +328,11 @@ class Group:
 
         Returns when `x` may be changed again: for a short message at once, for a long one when it is being received.
         Messages of one tag arrive in the order in which they were sent.
+
+        What nobody receives yet is kept by its receiver, up to 64 MiB and 65536 messages of each source; what is sent
+        after that waits, here, until some of it is received. Of messages that are not done, a group has up to 65536
+        sends, beyond which the next one waits, with `async_op` too, and as many receives, beyond which HocketError is
+        raised.
         """
         dst = self._go.rank_of(dst, "dst")
         self._calls.require_usable(inside=True)
@@ -346,7 +351,9 @@ class Group:
     ) -> Any:
         """The message that rank `src` (None: any) sent with `tag`, in `out` or in a new array of its dtype and shape.
 
-        Raises MismatchError when `out` has another dtype or shape than the message, which is lost then.
+        Raises MismatchError when `out` has another dtype or shape than the message, which is lost then;
+        CollectiveTimeout, which tells of other messages that nobody has received, when it does not come in time; the
+        message is given up then. With `async_op`, the `source` of the `Work` is the rank that it came from.
         """
         if src is not None:
             src = self._go.rank_of(src, "src")

@@ -138,18 +138,27 @@ void in_flight() {
   for (uint64_t i = 0; i < Mailbox::most_in_flight; ++i) posted.push_back(receive(world[0], 1, i, got));
   const Failure refused = failure_of([&] { receive(world[0], 1, 0, got); });
   check(refused.kind == Failure::internal && contains(refused.text, "65536"));
+  for (int i = 0; i < 10; ++i) send(world[1], 0, i, data);
+  for (int i = 0; i < 10; ++i) world[0].wait(posted[i], kNever);
+  check(got == data && receive(world[0], 1, 0, got) != nullptr);
+
+  const Bytes large = content(1000000, 1);
+  std::vector<Ticket> sent{send(world[0], 1, 1, large)};  // all else waits behind it
+  while (sent.size() < Mailbox::most_in_flight) sent.push_back(send(world[0], 1, 2, data));
   world.waiters[0].expired = true;
   const Failure late = failure_of([&] { send(world[0], 1, 0, data); });
   world.waiters[0].expired = false;
   check(late.kind == Failure::timeout && late.peer == 1 && contains(late.text, "65536"));
+  check(count_done(world[0], sent) == 0);
   std::thread other([&] {  // which makes room
-    for (uint64_t i = 0; i < 10; ++i) send(world[1], 0, i, data);
+    Bytes all(large.size());
+    world[1].wait(receive(world[1], 0, 1, all), kNever);
+    check(all == large);
   });
-  for (int i = 0; i < 10; ++i) send(world[0], 1, 3, data);
+  const Ticket last = send(world[0], 1, 3, data);
+  while (!world[0].done(sent[0])) world.progress(1);
   other.join();
-  for (int i = 0; i < 10; ++i) world[0].wait(posted[i], kNever);
-  check(got == data);
-  check(receive(world[0], 1, 0, got) != nullptr);
+  check(last != nullptr);
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------
