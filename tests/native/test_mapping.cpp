@@ -46,10 +46,12 @@ void what_is_detached_is_the_owners_alone() {
   for (uint64_t i = 0; i < kPages * kPage; ++i) file.peer.data()[i] = pattern(2, i);
   for (uint64_t i = 0; i < kPages * kPage; ++i) {
     const bool detached = i >= 3 * kPage && i < 24 * kPage;
-    check(file.owner.data()[i] == pattern(detached ? 1 : 2, i), "byte ", i, detached ? " is the peer's" : " is not shared");
+    check(file.owner.data()[i] == pattern(detached ? 1 : 2, i), "byte ", i,
+          detached ? " is the peer's" : " is not shared");
   }
   for (uint64_t i = begin; i < begin + bytes; ++i) file.owner.data()[i] = pattern(3, i);
-  for (uint64_t i = begin; i < begin + bytes; ++i) check(file.peer.data()[i] == pattern(2, i), "the peer sees byte ", i);
+  for (uint64_t i = begin; i < begin + bytes; ++i)
+    check(file.peer.data()[i] == pattern(2, i), "the peer sees byte ", i);
 }
 
 // Threads of the owner count in every page while it is detached: no count is lost.
@@ -98,7 +100,8 @@ void a_child_has_memory_of_its_own() {
   int status;
   check(waitpid(child, &status, 0) == child && status == 0, "the child sees something else");
   check(forks() == before, "a fork is counted in the parent");
-  for (uint64_t i = 0; i < kPages * kPage; ++i) check(file.owner.data()[i] == pattern(1, i), "the child wrote byte ", i);
+  for (uint64_t i = 0; i < kPages * kPage; ++i)
+    check(file.owner.data()[i] == pattern(1, i), "the child wrote byte ", i);
   file.peer.data()[0] = pattern(5, 0);
   check(file.owner.data()[0] == pattern(5, 0), "the parent is cut off from its peer");
 }
