@@ -29,7 +29,7 @@ PYTHON = {
     "hocket": "group launch calls plans errors",
     "group": "calls run rendezvous launch config arrays deadline",
     "calls": "run tuning plans arrays deadline errors _core",
-    "run": "tuning plans arrays _core",
+    "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config deadline errors",
     "rendezvous": "config deadline errors",
     "tuning": "",

@@ -167,6 +167,7 @@ nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
   }
   // A lock is held while this copies, under Python's lock: no signal's handler can run there.
   const bool sent = mailbox().send_now(destination, tagged, text.meta(), data(x), bytes_of(x));
+  fast += sent;
   return sent ? nb::none() : miss();
 }
 
@@ -201,7 +202,9 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
   } else if (wanted.meta() != text.meta() || text.bytes != bytes_of(out)) {
     return miss();
   }
-  return box.receive_now(source, tagged, text.meta(), data(result), text.bytes) ? result : miss();
+  if (!box.receive_now(source, tagged, text.meta(), data(result), text.bytes)) return miss();
+  ++fast;
+  return result;
 }
 
 nb::object Messages::explained(const std::string& text, double seconds) {
@@ -221,6 +224,7 @@ namespace {
 template <class Begin>
 nb::object Messages::begin(const std::string& text, double seconds, bool open, const Begin& begin) {
   const Deadline until = in(seconds);
+  ++slow;
   Mailbox::Ticket ticket;
   try {
     const Unlocked unlocked;
@@ -392,6 +396,8 @@ void bind_messages(nb::module_& m) {
       .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a)
       .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a)
       .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a)
+      .def_ro("fast", &Messages::fast)
+      .def_ro("slow", &Messages::slow)
       .def("flush", &Messages::flush)
       .def("close", &Messages::close);
 }

@@ -81,6 +81,8 @@ class Messages {
                      const std::string& text, double seconds);
   nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds);
 
+  uint64_t fast = 0, slow = 0;  // messages that went the fast path, and others; by Python's lock
+
   void flush();  // as those of Mailbox
   void close();
 

@@ -21,7 +21,9 @@ nb::object Session::attempt(const Arguments& arguments, double within) {
   Cache::Found found;
   if (!usable() || requests().executor.inside() || !cache.recall(arguments, found))
     return nb::borrow(Py_NotImplemented);
-  return call(found.prepared, within, found.learns);
+  nb::object result = call(found.prepared, within, found.learns);
+  fast += result.ptr() != Py_NotImplemented;
+  return result;
 }
 
 nb::object Session::begin(nb::object self, const Arguments& arguments, double within) {
@@ -29,6 +31,7 @@ nb::object Session::begin(nb::object self, const Arguments& arguments, double wi
   if (!usable() || !requests().executor.served() || !cache.recall(arguments, found) || found.learns >= 0) {
     return nb::borrow(Py_NotImplemented);
   }
+  ++fast;
   return begin(std::move(self), std::move(found.prepared), within, std::move(found.awaited));
 }
 
@@ -154,16 +157,27 @@ void bind_session(nb::module_& m) {
   nb::class_<Session>(m, "Session", nb::type_slots(slots))
       .def(nb::init<nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a)
       .def(
-          "call", [](Session& self, Prepared& prepared, double within) { return self.call(prepared, within); },
+          "call",
+          [](Session& self, Prepared& prepared, double within) {
+            ++self.slow;
+            return self.call(prepared, within);
+          },
           "prepared"_a, "within"_a)
       .def(
           "begin",
           [](nb::object self, const Prepared& prepared, double within) {
             auto& session = nb::cast<Session&>(self);
+            ++session.slow;
             return session.begin(self, prepared, within, session.requests().awaited(prepared.title()));
           },
           "prepared"_a, "within"_a)
-      .def("run", &Session::run, "prepared"_a, "within"_a)
+      .def(
+          "run",
+          [](Session& self, Prepared& prepared, double within) {
+            ++self.slow;
+            return self.run(prepared, within);
+          },
+          "prepared"_a, "within"_a)
       .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
       .def(
           "remember",
@@ -177,6 +191,8 @@ void bind_session(nb::module_& m) {
       .def_prop_rw(
           "enabled", [](const Session& self) { return self.enabled.load(); },
           [](Session& self, bool enabled) { self.enabled = enabled; })
+      .def_ro("fast", &Session::fast)
+      .def_ro("slow", &Session::slow)
       .def_rw("seconds", &Session::seconds);
   m.attr("FORKED") = Session::forked;
 }

@@ -55,6 +55,7 @@ class Session {
   void clear();
 
   Cache cache;
+  uint64_t fast = 0, slow = 0;  // calls that looked like earlier ones, and calls that were prepared; by Python's lock
   std::atomic<bool> enabled{true};
   double seconds = 30;  // how long a call may take that does not say
 

@@ -85,6 +85,8 @@ class Prepared:
     ) -> None: ...
 
 class Session:
+    fast: int
+    slow: int
     enabled: bool
     seconds: float
     def __init__(
@@ -123,6 +125,9 @@ class MessageRequest:
 
 class Messages:
     """`dtypes` are those that messages may have; `explain(failure, text, seconds)` makes public errors."""
+
+    fast: int
+    slow: int
 
     def __init__(
         self,

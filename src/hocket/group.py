@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,17 @@ from .run.signature import Signature, tell
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
+
+
+class Statistics(NamedTuple):
+    """What one rank of a group has begun. A call or a message is fast where it looked like an earlier one, and went
+    through no Python; the first of its kind is not. A call that is several in one (a broadcast to a rank that does not
+    know what it will get, an uneven all_to_all, a subgroup) counts as these."""
+
+    fast_calls: int
+    slow_calls: int
+    fast_messages: int
+    slow_messages: int
 
 
 class Group:
@@ -402,8 +413,8 @@ class Group:
             part = form(self._links, gather, color, key)
             if part is None:
                 return None
-            links = assembled(len(part.members), lambda fd: meet_part(part, self._links, fd, deadline, look))
-            return Group(part.rank, links, self.timeout)
+            size = len(part.members)
+            return assemble(part.rank, size, self.timeout, lambda fd: meet_part(part, self._links, fd, deadline, look))
 
         return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
 
@@ -421,6 +432,11 @@ class Group:
         """
         self._calls.require_usable(inside=True)
         return self._arena.empty(shape, dtype)
+
+    def statistics(self) -> Statistics:
+        """How many calls and messages this rank has begun, by the path that they took."""
+        calls, mail = self._session, self._mail
+        return Statistics(calls.fast, calls.slow, mail.fast, mail.slow)
 
     def close(self) -> None:
         """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends
@@ -465,7 +481,12 @@ def init(timeout: float | None = None) -> Group:
 
 def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own."""
-    return Group(rank, assembled(size, meet), timeout)
+    links = assembled(size, meet)
+    try:
+        return Group(rank, links, timeout)
+    except BaseException:
+        links.close()
+        raise
 
 
 def assembled(size: int, meet: Callable[[int], Links]) -> Links:

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Prepared, Program
+from .._core import Custom, Endpoint, Failure, Prepared, Program
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
+from ..errors import HocketError
 from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
 from ..plans.program import Rows
@@ -34,7 +35,10 @@ class Native:
 
     def __init__(self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int]) -> None:
         self.rank, self.size = rank, len(fds)
-        self.endpoint = Endpoint(rank, fds, sockets, pidfds, slots_bytes(), this_host().memory)
+        try:
+            self.endpoint = Endpoint(rank, fds, sockets, pidfds, slots_bytes(), this_host().memory)
+        except Failure as failure:
+            raise HocketError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
         self._segment = segment_bytes()
         self._programs: OrderedDict[Key, tuple[Program, int]] = OrderedDict()
         self._in_place: dict[Plan, bool] = {}
