@@ -1,3 +1,4 @@
+// Long, because a message in flight needs all of this: what it keeps alive, its text, its result, and the fast path.
 #include "python/messages.h"
 
 #include <nanobind/stl/optional.h>
