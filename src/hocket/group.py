@@ -331,8 +331,7 @@ class Group:
         """
         self._go.require_rank(dst, "dst")
         self._caller.require_usable()
-        message = self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout))
-        return message if async_op else message.wait()
+        return self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout), async_op)
 
     @short_way(RECV)
     def recv(
@@ -353,10 +352,8 @@ class Group:
         if src is not None:
             self._go.require_rank(src, "src")
         self._caller.require_usable()
-        message = self._messages.receive(
-            ANY if src is None else src, out, _integer(tag, "tag"), self._go.seconds(timeout)
-        )
-        return message if async_op else message.wait()
+        source = ANY if src is None else src
+        return self._messages.receive(source, out, _integer(tag, "tag"), self._go.seconds(timeout), async_op)
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 
