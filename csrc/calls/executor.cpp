@@ -14,6 +14,17 @@ constexpr std::chrono::milliseconds between_looks{50};
 
 }  // namespace
 
+thread_local const Executor* Executor::interrupted = nullptr;
+
+void Executor::look(const Signals& signals) {
+  struct Mark {
+    const Executor* const before = interrupted;
+    ~Mark() { interrupted = before; }
+  } const mark;
+  interrupted = this;
+  signals();
+}
+
 Executor::Executor() : born_(forks()), state_(std::make_unique<State>()) {}
 
 Executor::~Executor() {
@@ -50,14 +61,14 @@ Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> d
   const auto all_ended = [&] { return ended_.load(std::memory_order_acquire) >= count; };
   if (!all_ended() && inside()) {
     throw Refusal{
-        "inside of a call, by its operator or in a signal handler, nothing can be waited for that comes after it"};
+        "inside of a call, by its operator or by a signal handler, nothing can be waited for that comes after it"};
   }
   while (!all_ended()) {
     if (!deadline) {
       std::unique_lock<Turn> turn(s.turn, std::try_to_lock);
       if (!turn && !served() && !turn.try_lock_until(std::min(last, Clock::now() + between_looks))) {
         if (Clock::now() >= last) return in_flight;
-        signals();
+        look(signals);
         continue;
       }
       if (turn && all_ended()) break;
@@ -77,7 +88,7 @@ Executor::Outcome Executor::wait_until(uint64_t count, std::optional<Deadline> d
     lock.unlock();
     if (all_ended()) break;
     if (Clock::now() >= end) return in_flight;
-    signals();
+    look(signals);
   }
   return over;
 }
@@ -111,7 +122,7 @@ std::unique_lock<Turn> Executor::acquire(Deadline deadline, const Signals& signa
   std::unique_lock<Turn> turn(state_->turn, std::try_to_lock);
   while (!turn && !turn.try_lock_until(std::min(deadline, Clock::now() + between_looks))) {
     if (Clock::now() >= deadline) return turn;
-    signals();
+    look(signals);
   }
   if (busy()) lead(UINT64_MAX, deadline);
   return turn;

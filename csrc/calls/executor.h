@@ -89,8 +89,9 @@ class Executor {
   }
   bool busy() const { return in_flight_now() != 0; }
 
-  // Whether this thread is inside of a call: of its operator, or of a signal handler that came in between.
-  bool inside() const { return state_->turn.mine(); }
+  // Whether this thread is inside of a call, or of a wait for one: in an operator, or in a signal handler that came in
+  // between.
+  bool inside() const { return state_->turn.mine() || interrupted == this; }
 
   // Waits for `job`. In flight it is where the deadline passes first; who gives none does what there is to do, and
   // waits for others that are at it no longer than `last`. `signals` is called now and then in a wait for another
@@ -135,7 +136,10 @@ class Executor {
   };
 
   Outcome wait_until(uint64_t count, std::optional<Deadline> deadline, Deadline last, const Signals& signals);
+  void look(const Signals& signals);
   void lead(uint64_t count, Deadline limit);
+
+  static thread_local const Executor* interrupted;  // whose wait this thread left to look for signals
 
   const int born_;
   std::unique_ptr<State> state_;

@@ -1,3 +1,4 @@
+// Long, because a message in flight needs all of this: what it keeps alive, its text, its result, and the fast path.
 #include "python/messages.h"
 
 #include <nanobind/stl/optional.h>
@@ -240,16 +241,26 @@ nb::object Messages::begin(const std::string& text, double seconds, bool open, c
   return request;
 }
 
-nb::object Messages::send(nb::object x, int to, int64_t tag, const std::string& text, double seconds) {
+namespace {
+
+nb::object outcome(nb::object request, bool waits) {
+  return waits ? nb::inst_ptr<MessageRequest>(request)->wait(std::nullopt) : request;
+}
+
+}  // namespace
+
+nb::object Messages::send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits) {
   std::string meta = formats_.of(x);
   Mailbox::Memory held = Retired::hold(retired_, x);
-  return begin(text, seconds, false, [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
-    return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
-  });
+  nb::object made =
+      begin(text, seconds, false, [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
+        return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
+      });
+  return outcome(std::move(made), waits);
 }
 
 nb::object Messages::receive(int source, int64_t tag, nb::object memory, nb::object array, nb::object out,
-                             const std::string& text, double seconds) {
+                             const std::string& text, double seconds, bool waits) {
   std::string meta = formats_.of(memory);
   Mailbox::Memory held = Retired::hold(retired_, memory);
   nb::object made =
@@ -260,11 +271,12 @@ nb::object Messages::receive(int source, int64_t tag, nb::object memory, nb::obj
   request.memory_ = std::move(memory);
   request.array_ = std::move(array);
   request.result_ = std::move(out);
-  return made;
+  return outcome(std::move(made), waits);
 }
 
-nb::object Messages::receive_new(int source, int64_t tag, const std::string& text, double seconds) {
-  return begin(text, seconds, true, [&](Mailbox& mailbox, Deadline) { return mailbox.receive(source, tag); });
+nb::object Messages::receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits) {
+  const auto post = [&](Mailbox& mailbox, Deadline) { return mailbox.receive(source, tag); };
+  return outcome(begin(text, seconds, true, post), waits);
 }
 
 void Messages::flush() {
@@ -393,9 +405,10 @@ void bind_messages(nb::module_& m) {
                      .def_prop_ro("source", &MessageRequest::source);
   nb::class_<Messages>(m, "Messages", nb::type_slots(slots_of<Messages>))
       .def(nb::init<nb::object, const nb::list&, nb::object>(), "session"_a, "dtypes"_a, "explain"_a)
-      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a)
-      .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a)
-      .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a)
+      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
+      .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a,
+           "waits"_a)
+      .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
       .def_ro("fast", &Messages::fast)
       .def_ro("slow", &Messages::slow)
       .def("flush", &Messages::flush)

@@ -74,12 +74,14 @@ class Messages {
   nb::object send_now(nb::handle x, nb::handle to, nb::handle tag);
   nb::object receive_now(nb::handle from, nb::handle out, nb::handle tag);
 
-  // Begins an operation, and gives back the request. `x` and `memory` are contiguous; what comes in `memory` is for
-  // `array`, which may be the same, and `out` is what the request gives back then.
-  nb::object send(nb::object x, int to, int64_t tag, const std::string& text, double seconds);
+  // Begins an operation, and gives back the request; or its result, if it `waits`. That is not for the caller to do: a
+  // signal's handler that raises in between would leave behind an operation that nobody knows. `x` and `memory` are
+  // contiguous; what comes in `memory` is for `array`, which may be the same, and `out` is what the request gives back
+  // then.
+  nb::object send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits);
   nb::object receive(int source, int64_t tag, nb::object memory, nb::object array, nb::object out,
-                     const std::string& text, double seconds);
-  nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds);
+                     const std::string& text, double seconds, bool waits);
+  nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits);
 
   uint64_t fast = 0, slow = 0;  // messages that went the fast path, and others; by Python's lock
 

@@ -287,7 +287,8 @@ class Group:
     def _gather(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Any:
         array = adopt(x)
         parts = join(array.shape, self.rank, self.size, sizes)
-        signature = self._go.signature(name, array.dtype, parts.joined, how, parts.blocks, root)
+        each = array.shape if sizes is None else None
+        signature = self._go.signature(name, array.dtype, parts.joined, how, parts.blocks, root, each=each)
         return self._go.do(Call(signature, how, x, array, parts.joined if self._go.gets(signature) else None))
 
     @fast_path(ALL_TO_ALL)
@@ -347,8 +348,7 @@ class Group:
         """
         dst = self._go.rank_of(dst, "dst")
         self._calls.require_usable(inside=True)
-        message = self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout))
-        return message if async_op else message.wait()
+        return self._messages.send(x, dst, _integer(tag, "tag"), self._go.seconds(timeout), async_op)
 
     @fast_path(RECV)
     def recv(
@@ -369,10 +369,8 @@ class Group:
         if src is not None:
             src = self._go.rank_of(src, "src")
         self._calls.require_usable(inside=True)
-        message = self._messages.receive(
-            ANY if src is None else src, out, _integer(tag, "tag"), self._go.seconds(timeout)
-        )
-        return message if async_op else message.wait()
+        source = ANY if src is None else src
+        return self._messages.receive(source, out, _integer(tag, "tag"), self._go.seconds(timeout), async_op)
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 

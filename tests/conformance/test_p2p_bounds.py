@@ -9,6 +9,7 @@ import resource
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,19 +103,23 @@ def queued(group: Any) -> str:
             agree(group.recv(0), np.array(i), i)
         return ""
     number = 0
+
+    def send_all() -> None:
+        nonlocal number
+        while number < 2 * MOST_IN_FLIGHT:
+            group.send(number, 1, async_op=True, timeout=0.2)
+            number += 1
+
     first = group.send(np.arange(MIB), 1, tag=9, async_op=True)
     os.kill(int(pids[1]), signal.SIGSTOP)
     try:
-        with pytest.raises(hocket.CollectiveTimeout) as caught:
-            while number < 2 * MOST_IN_FLIGHT:
-                group.send(number, 1, async_op=True, timeout=0.2)
-                number += 1
+        error = raised(hocket.CollectiveTimeout, send_all)
     finally:
         os.kill(int(pids[1]), signal.SIGCONT)
     assert number >= MOST_IN_FLIGHT - 1
     assert not first.done()
     group.send(number, 1, tag=1, timeout=60)
-    return str(caught.value)
+    return str(error)
 
 
 def test_more_sends_than_may_be_in_flight_wait_until_their_deadline(world: Worlds) -> None:
@@ -163,8 +168,7 @@ def no_memory(group: Any) -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
     for later in (False, True):
         gc.collect()
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[0]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 64 * MIB, before[1]))
         try:
             if later:

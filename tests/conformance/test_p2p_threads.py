@@ -165,11 +165,15 @@ def closing(group: Any) -> int:
     """One thread closes the group while others send and wait for what never comes."""
     if group.rank == 1:
         number = 0
-        with pytest.raises(hocket.PeerLost):
+
+        def receive_all() -> None:
+            nonlocal number
             while True:
                 got = group.recv(0)
                 agree(got, np.arange(got.size) + got[0], number)
                 number += 1
+
+        raised(hocket.PeerLost, receive_all)
         return number
     waiting, began = [group.recv(1, tag=9, async_op=True), group.recv(1, tag=9, out=np.empty(3), async_op=True)], []
 
@@ -347,16 +351,16 @@ def interrupted(group: Any) -> None:
         def handler() -> None:
             raise Alarm
 
+        def ask_and(wait: Callable[..., Any], *args: Any, **options: Any) -> None:
+            group.send(True, 1, tag=2)
+            wait(*args, **options)
+
         for out in (None, np.zeros(4)):
             work = group.recv(1, tag=1, out=out, async_op=True)
             with handling(handler):
                 while not work.done():  # the handler may have come before the wait
-                    with pytest.raises(Alarm):
-                        group.send(True, 1, tag=2)
-                        work.wait()
-                with pytest.raises(Alarm):
-                    group.send(True, 1, tag=2)
-                    group.recv(1, tag=1, out=out)
+                    raised(Alarm, ask_and, work.wait)
+                raised(Alarm, ask_and, group.recv, 1, tag=1, out=out)
             error = work.exception()
             assert type(error) is hocket.HocketError, error
             assert "interrupted" in str(error)

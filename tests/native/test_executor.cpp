@@ -193,6 +193,35 @@ void the_turn_is_not_waited_for_longer_than_one_may() {
   check(room.queue.acquire(soon, no_signals).owns_lock() && room.limits == std::vector{soon});
 }
 
+// A signal handler that interrupts a wait must not wait for what comes after that.
+void a_handler_is_inside_of_the_wait_that_it_interrupts() {
+  struct Signal {};
+  Room room;
+  std::atomic<bool> goes{false}, runs{false};
+  Job& slow = room.put(Executor::soon, [&] {
+    runs = true;
+    while (!goes) std::this_thread::yield();
+  });
+  while (!runs) std::this_thread::yield();
+  Job& next = room.put(Executor::later);
+  bool refused = false;
+  try {
+    room.queue.wait(slow, {}, [&] {
+      check(room.queue.inside(), "a handler that seems to be outside");
+      try {
+        room.queue.wait(next, {}, no_signals);
+      } catch (const Refusal&) {
+        refused = true;
+      }
+      throw Signal{};
+    });
+  } catch (const Signal&) {
+  }
+  check(refused && !room.queue.inside());
+  goes = true;
+  check(room.queue.wait(next, {}, no_signals) != Executor::in_flight);
+}
+
 // Of several threads that want an engine, one starts it.
 void the_engine_is_claimed_once() {
   Executor executor;
@@ -271,6 +300,7 @@ int main() {
   the_engine_survives_what_a_job_throws();
   a_job_cannot_wait_for_a_later_one();
   the_turn_is_not_waited_for_longer_than_one_may();
+  a_handler_is_inside_of_the_wait_that_it_interrupts();
   the_engine_is_claimed_once();
   room_is_made();
   for (uint64_t seed = 0; seed < 20; ++seed) many_threads(seed);

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from programs import run
 
-from moments import held, threads
+from moments import held, threads, until
 from worlds import World
 
 Own = Callable[[int], World]
@@ -56,7 +56,7 @@ def first_async(group: Any) -> None:
         count = 1000 if turn % 2 else 50_000
         x = np.full(count, group.rank + 1.0)
         works = together(lambda i, part=part, x=x: part.all_reduce(x, async_op=True))
-        assert threads() <= before + 1, "more than one engine"
+        until(lambda before=before: threads() <= before + 1, "one engine")  # joined threads may still be leaving
         for work in works:
             assert (work.wait(20) == expected).all()
         closer = threading.Thread(target=part.close, daemon=True)
@@ -153,7 +153,7 @@ def come_and_go(group: Any) -> None:
     assert together(work) == [None] * THREADS
     before = held()
     assert together(work) == [None] * THREADS
-    assert held() == before
+    until(lambda: held() == before, "nothing held")  # joined threads may still be leaving
 
 
 def test_groups_of_one_that_come_and_go_in_threads(own: Own) -> None:

@@ -119,11 +119,12 @@ class Dispatch:
         root: int = 0,
         op: str = "",
         note: str = "",
+        each: tuple[int, ...] | None = None,
     ) -> Signature:
         """What all ranks must agree on."""
         if how.order not in ("same", "any"):
             raise ValueError(f'order is "same" or "any", not {how.order!r}')
-        return Signature(name, dtype, shape, op, root, blocks, _label(how.algorithm), how.order, note=note)
+        return Signature(name, dtype, shape, op, root, blocks, _label(how.algorithm), how.order, each, note=note)
 
     def gets(self, signature: Signature) -> bool:
         """Whether this rank gets a result."""

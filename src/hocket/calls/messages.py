@@ -28,20 +28,23 @@ class Messages:
         self.core = _core.Messages(session.core, list(DTYPES), self._explain)
         self._closed = False
 
-    def send(self, x: Any, dst: int, tag: int, seconds: float) -> Message:
-        """Begin to send `x`, which must be left alone until that is done. Waits where too much is in flight."""
+    def send(self, x: Any, dst: int, tag: int, seconds: float, async_op: bool) -> Message | None:
+        """Send `x`, which must be left alone until that is done. Waits where too much is in flight."""
         array = np.asarray(adopt(x))
         data = array if array.flags.c_contiguous else array.copy()
-        return Message(self.core.send(data, dst, tag, f"send(dst={dst}, tag={tag})", seconds))
+        sent = self.core.send(data, dst, tag, f"send(dst={dst}, tag={tag})", seconds, not async_op)
+        return Message(sent) if async_op else None
 
-    def receive(self, src: int, out: Any, tag: int, seconds: float) -> Message:
-        """Begin to receive into `out`, or into a new array of what comes where that is None."""
+    def receive(self, src: int, out: Any, tag: int, seconds: float, async_op: bool) -> Any:
+        """Receive into `out`, or into a new array of what comes where that is None."""
         text = f"recv(src={'any' if src == ANY else src}, tag={tag})"
         if out is None:
-            return Message(self.core.receive_new(src, tag, text, seconds))
-        array = np.asarray(writable(out))
-        memory = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-        return Message(self.core.receive(src, tag, memory, array, out, text, seconds))
+            got = self.core.receive_new(src, tag, text, seconds, not async_op)
+        else:
+            array = np.asarray(writable(out))
+            memory = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+            got = self.core.receive(src, tag, memory, array, out, text, seconds, not async_op)
+        return Message(got) if async_op else got
 
     def close(self, finish: bool) -> None:
         """End all that is in flight. `finish` first waits until everything sent is on its way, as far as that is

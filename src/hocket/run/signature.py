@@ -36,6 +36,7 @@ class Signature:
     sizes: tuple[int, ...] | None = None
     algorithm: str = "auto"
     order: str = "same"
+    each: tuple[int, ...] | None = None  # the shape that each rank gives, where that is not the whole vector's
     within: str = ""  # the call that this one serves, where it is not the user's own
     note: str = ""  # what the root tells ranks that do not know what they will get: `tell` and `told`
 
@@ -47,7 +48,7 @@ class Signature:
         if self._own_sizes:
             words.append(f"{self.dtype.name}[{', '.join(['...', *map(str, self.shape[1:])])}], sizes=...")
         elif self.collective != "barrier":
-            words.append(f"{self.dtype.name}{list(self.shape)}")
+            words.append(f"{self.dtype.name}{list(self.shape if self.each is None else self.each)}")
         words += [f"op={self.op!r}"] if spec.reduces else []
         words += [f"root={self.root}"] if spec.rooted else []
         words += [f"sizes={_short(self.sizes)}"] if self.sizes is not None and not self._own_sizes else []
