@@ -24,6 +24,10 @@ inline Deadline after(Clock::time_point begin, double seconds) {
                      std::chrono::duration<double>(std::min(std::max(0.0, seconds), longest)));
 }
 
+inline Clock::time_point before(Clock::time_point end, double seconds) {
+  return end - (after(end, seconds) - end);
+}
+
 inline Deadline in(double seconds) { return after(Clock::now(), seconds); }
 
 inline double seconds_between(Clock::time_point from, Clock::time_point to) {

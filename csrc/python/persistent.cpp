@@ -10,7 +10,7 @@ using namespace nb::literals;
 nb::object Persistent::call() {
   if (prepared.bound.is_valid() && session.usable() && !session.requests().executor.inside()) {
     Prepared once = prepared;  // `call` gives its result away
-    nb::object result = session.call(once, session.seconds);
+    nb::object result = session.call(once, session.seconds, 0);
     if (result.ptr() != Py_NotImplemented) return result;
   }
   return with_python([this] { return again(); });

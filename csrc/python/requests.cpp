@@ -34,7 +34,8 @@ void look_for_signals() {
 
 nb::object Requests::put(nb::object function, std::string text) {
   std::shared_ptr<bool> known = awaited(text);
-  nb::object request = Request::make(nb::find(*this), *this, nullptr, {}, std::move(function), -1, std::move(text));
+  nb::object request = Request::make(nb::find(*this), *this, nullptr, {}, std::move(function), -1, 0,
+                                     std::move(text));
   return put(std::move(request), std::move(known));
 }
 
@@ -107,7 +108,7 @@ void Requests::stop() {
 }
 
 Request::Request(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
-                 double within, std::string text)
+                 double within, double spent, std::string text)
     : owner_(std::move(owner)),
       requests_(requests),
       session_(session),
@@ -115,14 +116,14 @@ Request::Request(nb::object owner, Requests& requests, Session* session, Prepare
       function_(std::move(function)),
       text_(std::move(text)),
       born_(forks()),
-      begun_(Clock::now()),
+      begun_(before(Clock::now(), spent)),
       deadline_(within >= 0 ? after(begun_, within) : Deadline::max()) {}
 
 nb::object Request::make(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
-                         double within, std::string text) {
+                         double within, double spent, std::string text) {
   nb::object self = nb::inst_alloc(request_type);
   new (nb::inst_ptr<Request>(self))
-      Request(std::move(owner), requests, session, std::move(prepared), std::move(function), within, std::move(text));
+      Request(std::move(owner), requests, session, std::move(prepared), std::move(function), within, spent, std::move(text));
   nb::inst_mark_ready(self);
   return self;
 }

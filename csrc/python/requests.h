@@ -64,10 +64,10 @@ class Requests {
 class Request final : public Job {
  public:
   Request(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function, double within,
-          std::string text);
+          double spent, std::string text);
 
   static nb::object make(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
-                         double within, std::string text);
+                         double within, double spent, std::string text);
 
   // What came of it; NotImplemented where it is still in flight after so many seconds.
   nb::object wait(std::optional<double> within);

@@ -21,7 +21,7 @@ nb::object Session::attempt(const Arguments& arguments, double within) {
   Cache::Found found;
   if (!usable() || requests().executor.inside() || !cache.recall(arguments, found))
     return nb::borrow(Py_NotImplemented);
-  nb::object result = call(found.prepared, within, found.learns);
+  nb::object result = call(found.prepared, within, 0, found.learns);
   fast += result.ptr() != Py_NotImplemented;
   return result;
 }
@@ -32,11 +32,11 @@ nb::object Session::begin(nb::object self, const Arguments& arguments, double wi
     return nb::borrow(Py_NotImplemented);
   }
   ++fast;
-  return begin(std::move(self), std::move(found.prepared), within, std::move(found.awaited));
+  return begin(std::move(self), std::move(found.prepared), within, 0, std::move(found.awaited));
 }
 
-nb::object Session::call(Prepared& prepared, double within, int learns) {
-  const Clock::time_point begun = Clock::now();
+nb::object Session::call(Prepared& prepared, double within, double spent, int learns) {
+  const Clock::time_point begun = before(Clock::now(), spent);
   const Deadline deadline = after(begun, within);
   {
     const Unlocked unlocked;
@@ -47,15 +47,16 @@ nb::object Session::call(Prepared& prepared, double within, int learns) {
   return std::move(prepared.result);
 }
 
-nb::object Session::begin(nb::object self, Prepared prepared, double within, std::shared_ptr<bool> awaited) {
+nb::object Session::begin(nb::object self, Prepared prepared, double within, double spent,
+                          std::shared_ptr<bool> awaited) {
   std::string text = prepared.title();
   return requests().put(
-      Request::make(std::move(self), requests(), this, std::move(prepared), {}, within, std::move(text)),
+      Request::make(std::move(self), requests(), this, std::move(prepared), {}, within, spent, std::move(text)),
       std::move(awaited));
 }
 
-nb::object Session::run(Prepared& prepared, double within) {
-  const Clock::time_point begun = Clock::now();
+nb::object Session::run(Prepared& prepared, double within, double spent) {
+  const Clock::time_point begun = before(Clock::now(), spent);
   {
     const Unlocked unlocked;
     make(prepared, begun, after(begun, within));
@@ -104,7 +105,9 @@ void Session::miss_the_turn(const std::string& text, Clock::time_point begun, De
 
 void Session::fail(nb::object error, const std::string& text, double within, bool entered) {
   const std::string what = entered ? text + " (call " + std::to_string(endpoint().number()) + ")" : text;
-  with_python([&] { return fail_(error, within, what); });
+  const nb::object raises = fail_;  // which may let go of itself
+  if (!raises.is_valid()) throw Refusal{"this group is closed"};
+  with_python([&] { return raises(error, within, what); });
   throw std::logic_error("fail() must raise");
 }
 
@@ -115,7 +118,7 @@ int Session::traverse(visitproc visit, void* arg) {
   return cache.traverse([&](PyObject* object) { return object == nullptr ? 0 : visit(object, arg); });
 }
 
-void Session::clear() {
+void Session::release() {
   const nb::object fail = std::move(fail_);
   cache.forget();
 }
@@ -128,7 +131,7 @@ int traverse_session(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear_session(PyObject* self) {
-  nb::inst_ptr<Session>(self)->clear();
+  nb::inst_ptr<Session>(self)->release();
   return 0;
 }
 
@@ -158,26 +161,26 @@ void bind_session(nb::module_& m) {
       .def(nb::init<nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a)
       .def(
           "call",
-          [](Session& self, Prepared& prepared, double within) {
+          [](Session& self, Prepared& prepared, double within, double spent) {
             ++self.slow;
-            return self.call(prepared, within);
+            return self.call(prepared, within, spent);
           },
-          "prepared"_a, "within"_a)
+          "prepared"_a, "within"_a, "spent"_a)
       .def(
           "begin",
-          [](nb::object self, const Prepared& prepared, double within) {
+          [](nb::object self, const Prepared& prepared, double within, double spent) {
             auto& session = nb::cast<Session&>(self);
             ++session.slow;
-            return session.begin(self, prepared, within, session.requests().awaited(prepared.title()));
+            return session.begin(self, prepared, within, spent, session.requests().awaited(prepared.title()));
           },
-          "prepared"_a, "within"_a)
+          "prepared"_a, "within"_a, "spent"_a)
       .def(
           "run",
-          [](Session& self, Prepared& prepared, double within) {
+          [](Session& self, Prepared& prepared, double within, double spent) {
             ++self.slow;
-            return self.run(prepared, within);
+            return self.run(prepared, within, spent);
           },
-          "prepared"_a, "within"_a)
+          "prepared"_a, "within"_a, "spent"_a)
       .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
       .def(
           "remember",
@@ -185,7 +188,7 @@ void bind_session(nb::module_& m) {
              const Prepared& prepared,
              int learns) { self.cache.remember({method, x, op, out, root}, prepared, learns); },
           "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "prepared"_a, "learns"_a)
-      .def("forget", [](Session& self) { self.cache.forget(); })
+      .def("release", &Session::release)
       .def_prop_ro("forked", &Session::is_forked)
       .def_prop_ro("inside", [](const Session& self) { return self.requests().executor.inside(); })
       .def_prop_rw(

@@ -29,12 +29,13 @@ class Session {
   // The same for an asynchronous call: what it gives back is the work.
   nb::object begin(nb::object self, const Arguments& arguments, double within);
 
-  // Makes a prepared call, in its turn. NotImplemented where the session had ended by then.
-  nb::object call(Prepared& prepared, double within, int learns = -1);
+  // Makes a prepared call, in its turn. It may take `within` seconds, of which so many are `spent`. NotImplemented where
+  // the session had ended by then.
+  nb::object call(Prepared& prepared, double within, double spent, int learns = -1);
   // Puts it to be made.
-  nb::object begin(nb::object self, Prepared prepared, double within, std::shared_ptr<bool> awaited);
+  nb::object begin(nb::object self, Prepared prepared, double within, double spent, std::shared_ptr<bool> awaited);
   // Makes it at once, on a thread that has the turn.
-  nb::object run(Prepared& prepared, double within);
+  nb::object run(Prepared& prepared, double within, double spent);
   // What `peer` says of the next call, on a thread that has the turn. `text` is what this rank takes that for.
   std::string learn(int peer, const std::string& text, double within);
 
@@ -51,8 +52,9 @@ class Session {
 
   Requests& requests() const { return *nb::inst_ptr<Requests>(requests_); }
   Endpoint& endpoint() const { return *nb::inst_ptr<Endpoint>(endpoint_); }
+  // Lets go of all that is needed for calls: no more come.
+  void release();
   int traverse(visitproc visit, void* arg);
-  void clear();
 
   Cache cache;
   uint64_t fast = 0, slow = 0;  // calls that looked like earlier ones, and calls that were prepared; by Python's lock

@@ -10,11 +10,15 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._begin = time.monotonic()
 
     def left(self) -> float:
         """Seconds left, at least 0."""
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self.seconds - self.spent())
+
+    def spent(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._begin
 
     def __str__(self) -> str:
         return f"{round(self.seconds, 1):g} s"

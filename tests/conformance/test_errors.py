@@ -153,7 +153,7 @@ def deadline_set(group: Any, way: str) -> str | None:
     """Rank 1 makes every call but the last, whose deadline is the group's by then."""
     x = np.ones(4)
     again = group.all_reduce_init(x, out=x)
-    for _ in range(2):  # the second time on the short way
+    for _ in range(2):  # the second time on the fast path
         group.all_reduce(x)
         again()
     for wrong in (0, -1.0, float("nan")):

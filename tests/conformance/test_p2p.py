@@ -115,7 +115,7 @@ LOOKS = [((3,), "i4"), ((2, 2), "f8"), ((), "f4"), ((0,), "f4"), ((500,), "i8"),
 
 def any_order(group: Any, seed: int) -> tuple[int, int]:
     """Bursts of messages that look like earlier ones, of two tags, blocking and not, received in any order of tags.
-    Returns how many did not take the short way, of how many."""
+    Returns how many did not take the fast path, of how many."""
     rng, other, number, before = np.random.default_rng(seed), 1 - group.rank, 0, group.statistics()
     for _ in range(300):
         burst, works = [], []

@@ -1,4 +1,4 @@
-"""A call that looks like an earlier one takes the short way. It must be the same call, and nothing else, each time."""
+"""A call that looks like an earlier one takes the fast path. It must be the same call, and nothing else, each time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_many_calls_are_remembered_side_by_side(world: Worlds) -> None:
 
 
 def between_queued(group: Any) -> list[int]:
-    """Blocking calls wait for their turn behind queued ones, also where they would take the short way."""
+    """Blocking calls wait for their turn behind queued ones, also where they would take the fast path."""
     x = np.ones(4, "i8")
     group.all_reduce(x)
     seen = []
@@ -185,7 +185,7 @@ def persistent(group: Any) -> None:
             first = result
             group.all_reduce(np.ones(3))
     wide = np.zeros((4, 6), "f8")
-    again = group.all_reduce_init(wide[:, ::2], "max", out=wide[:, 1::2])  # needs copies: the long way each time
+    again = group.all_reduce_init(wide[:, ::2], "max", out=wide[:, 1::2])  # needs copies: prepared anew each time
     for turn in range(3):
         wide[:, ::2] = fill(group.rank, turn, (4, 3), "f8")
         again()

@@ -84,11 +84,11 @@ class Dispatch:
     def do(self, call: Call) -> Any:
         """Prepare the call and make it, or put it; its deadline begins here."""
         deadline = self.deadline(call.how)
-        return self.session.call(self.prepare(call, deadline), deadline.left(), call.how.async_op)
+        return self.session.call(self.prepare(call, deadline), deadline, call.how.async_op)
 
     def do_inside(self, call: Call, deadline: Deadline) -> Any:
         """Prepare the call and make it, on a thread that has its turn."""
-        return self.session.core.run(self.prepare(call, deadline, inside=True), deadline.left())
+        return self.session.core.run(self.prepare(call, deadline, inside=True), deadline.seconds, deadline.spent())
 
     def prepare(self, call: Call, deadline: Deadline, *, inside: bool = False) -> Prepared:
         """Everything that can be wrong with the arguments is found here, before anything is sent."""

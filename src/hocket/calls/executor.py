@@ -49,11 +49,20 @@ class Executor:
         """Start the thread, if that has not been done. Of several threads that ask for it, one does it."""
         if self._engine is None and self.requests.claim():
             # A daemon, so that the interpreter does not wait for it before it closes the groups; it ends with this.
-            self._engine = threading.Thread(target=self.requests.serve, name="hocket-engine", daemon=True)
-            self._engine.start()
+            engine = threading.Thread(target=self.requests.serve, name="hocket-engine", daemon=True)
+            engine.start()
+            self._engine = engine
 
     def close(self) -> None:
         """Do what was put, unless this is a part of it, and end the thread."""
         self.requests.stop()
+        self._join(None)
+
+    def dismiss(self) -> None:
+        """End the thread, whatever was put. It is at nothing: what it does keeps its executor in use."""
+        self.requests.dismiss()
+        self._join(1.0)
+
+    def _join(self, timeout: float | None) -> None:
         if self._engine is not None and self._engine is not threading.current_thread():
-            self._engine.join()
+            self._engine.join(timeout)

@@ -14,7 +14,7 @@ from .. import _core
 from ..arrays.adopt import adopt, writable
 from ..arrays.ops import DTYPES
 from ..errors import GroupBroken, HocketError
-from .session import INTERRUPTED, PEER_LOST, TIMEOUT, Session
+from .session import CLOSED, INTERRUPTED, PEER_LOST, TIMEOUT, Session
 from .work import Work
 
 ANY = -1  # any source
@@ -24,9 +24,8 @@ class Messages:
     """One rank's messages. Their dtype and shape travel with them, and a receive that expects others is an error."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._explain = _Explain(session)
         self.core = _core.Messages(session.core, list(DTYPES), self._explain)
-        self._closed = False
 
     def send(self, x: Any, dst: int, tag: int, seconds: float, async_op: bool) -> Message | None:
         """Send `x`, which must be left alone until that is done. Waits where too much is in flight."""
@@ -49,25 +48,29 @@ class Messages:
     def close(self, finish: bool) -> None:
         """End all that is in flight. `finish` first waits until everything sent is on its way, as far as that is
         possible."""
-        if finish and not self._closed:
+        if finish and not self._explain.closed:
             self.core.flush()
-        self._closed = True
+        self._explain.closed = True
         self.core.close()
 
-    def _explain(self, failure: _core.Failure, text: str, seconds: float) -> HocketError:
-        """The public error for what ended a message. One that all ranks were told of breaks the group here, too."""
+class _Explain:
+    """The public error for what ended a message. One that all ranks were told of breaks the group here, too."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.closed = False
+
+    def __call__(self, failure: _core.Failure, text: str, seconds: float) -> HocketError:
         kind, peer, words, relayed = failure.args
         me = self._session.names[self._session.rank]
         error = self._session.explain(failure, text, seconds)
         if relayed:
             self._session.hear(error)
-        elif kind == INTERRUPTED and self._closed:
+        elif kind == INTERRUPTED and self.closed:
             return GroupBroken(f"{me} in {text}: {words}")
         elif kind == INTERRUPTED:
             return HocketError(f"{me} gave up {text}: {words}")
-        elif kind == TIMEOUT and words:
-            return type(error)(f"{error}: {words}")
-        elif kind != PEER_LOST and peer >= 0 and words:
+        elif kind not in (TIMEOUT, CLOSED) and kind != PEER_LOST and peer >= 0 and words:
             return type(error)(f"{me} in {text}, with {self._session.names[peer]}: {words}")
         return error
 

@@ -66,13 +66,13 @@ class Session:
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
-    def call(self, prepared: Prepared, seconds: float, async_op: bool = False) -> Any:
+    def call(self, prepared: Prepared, deadline: Deadline, async_op: bool = False) -> Any:
         """Make a prepared call in its turn, or put it to be made and give back its Work."""
         self.require_usable()
         if async_op:
             self.executor.start_engine()
-            return self.core.begin(prepared, seconds)
-        result = self.core.call(prepared, seconds)
+            return self.core.begin(prepared, deadline.seconds, deadline.spent())
+        result = self.core.call(prepared, deadline.seconds, deadline.spent())
         if result is NotImplemented:  # it ended while we waited for our turn
             self.require_usable()
         return result
@@ -142,7 +142,7 @@ class Session:
             words = f"{one} called {first}, but {other} called {second}"
         sentence = KINDS[kind].sentence
         if kind == TIMEOUT and words:
-            sentence = "{me} waited {seconds:g} s in {what}: {words}"
+            sentence = KINDS[kind].sentence + ": {words}" if peer >= 0 else "{me} waited {seconds:g} s in {what}: {words}"
         went = "left the group" if words == "left" else words
         return KINDS[kind].error(sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went))
 
@@ -205,7 +205,7 @@ class Session:
         self._part()
 
     def _part(self) -> None:
-        self.core.forget()
+        self.core.release()
         self.endpoint.leave()
         self.endpoint.disconnect()
         self._disconnect()
@@ -213,7 +213,7 @@ class Session:
     def __del__(self) -> None:
         if not self.__dict__.get("_leaving", True) and not self.core.forked:
             self._leaving = self._closed = True
-            self.executor.requests.dismiss()
+            self.executor.dismiss()
             self._part()
 
 

@@ -31,6 +31,9 @@ class Native:
 
     `fds` are the ranks' outboxes (`create_outbox`), which are needed here only; `sockets` and `pidfds` tell of the
     ranks' deaths for as long as they are open. None is owned.
+
+    Calls are prepared on their callers' threads, several at once: two may bind the same program, and one of them is
+    kept. A program runs in one call at a time, whoever has the turn.
     """
 
     def __init__(self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int]) -> None:
@@ -71,11 +74,12 @@ class Native:
 
     def can_run_in_place(self, plan: Plan, in_place: bool) -> bool:
         """Whether one array may be input and output: so it must be as a plan, `in_place`, and as this rank's share."""
-        if plan not in self._in_place:
+        can = self._in_place.get(plan)
+        if can is None:
             if len(self._in_place) >= MOST_PROGRAMS:
                 self._in_place.clear()
-            self._in_place[plan] = in_place and _lowers_in_place(plan, self.rank)
-        return self._in_place[plan]
+            can = self._in_place[plan] = in_place and _lowers_in_place(plan, self.rank)
+        return can
 
     def _bind(
         self, signature: Signature, plan: Plan, received: tuple[int, ...] | None, in_place: bool, op: Op | None
