@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds between_looks{50};
 
 }  // namespace
 
-thread_local const Executor* Executor::interrupted = nullptr;
+thread_local constinit const Executor* Executor::interrupted = nullptr;
 
 void Executor::look(const Signals& signals) {
   struct Mark {

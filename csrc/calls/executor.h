@@ -7,12 +7,12 @@
 // To wake a thread takes longer than many a call. So a job is put to be done *soon*, which wakes the engine, or *later*
 // where its caller is expected to wait for it next: that one the engine does only when it was left alone for a while.
 //
-//   the engine    asleep ──(soon, or a wait with a deadline: due_ moves)──▶ takes the turn, does what is due ──▶ dozes
+//   the engine    asleep ──(soon, or a wait with a deadline: `due` moves)──▶ takes the turn, does what is due ──▶ dozes
 //                   ▲                                                                                             │
 //                   └──────────────── (a while without anything new: what was put by then is due) ◀───────────────┘
 //
-// Shared between threads: `turn_`, a lock of its own; the counts `put_` and `ended_`, the flags `served_` and
-// `claimed_`, atomic; all else under `mutex_`. A job runs with the turn and without the mutex.
+// Shared between threads: the turn, a lock of its own; the counts and flags of the executor itself, which are atomic;
+// all else under the mutex. A job runs with the turn and without the mutex.
 #pragma once
 
 #include <atomic>
@@ -139,7 +139,8 @@ class Executor {
   void look(const Signals& signals);
   void lead(uint64_t count, Deadline limit);
 
-  static thread_local const Executor* interrupted;  // whose wait this thread left to look for signals
+  // Whose wait this thread left to look for signals. It lies where a thread finds it without asking the linker.
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit const Executor* interrupted;
 
   const int born_;
   std::unique_ptr<State> state_;

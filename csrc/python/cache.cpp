@@ -74,7 +74,7 @@ Cache::Entry& Cache::place(const Key& key) {
 }
 
 // To make an array may run anything, even what forgets the entry: so all that is wanted of it is taken before.
-bool Cache::recall(const Arguments& arguments, Found& found) {
+bool Cache::recall(const Arguments& arguments, bool later, Found& found) {
   Key key;
   if (!Key::of(arguments, key)) return false;
   const Entry& entry = place(key);
@@ -85,7 +85,7 @@ bool Cache::recall(const Arguments& arguments, Found& found) {
   prepared.alive = nb::borrow(arguments.x);
   if (key.x.dtype != nullptr) prepared.inp = data(arguments.x);
   found.learns = entry.learns;
-  found.awaited = entry.awaited;
+  if (later) found.awaited = entry.awaited;
   if (entry.gives) {
     prepared.result = key.out.dtype != nullptr ? nb::borrow(arguments.out) : Look(entry.result).fresh();
     prepared.out = data(prepared.result);

@@ -57,10 +57,10 @@ class Cache {
   struct Found {
     Prepared prepared;
     int learns = -1;                // only if that rank makes the same call is it this one
-    std::shared_ptr<bool> awaited;  // whether the last one like this was waited for at once
+    std::shared_ptr<bool> awaited;  // whether the last one like this was waited for at once; only where it is `later`
   };
   // A call that looks like these arguments, bound to them; false if none is remembered.
-  bool recall(const Arguments& arguments, Found& found);
+  bool recall(const Arguments& arguments, bool later, Found& found);
 
   void forget() { entries_.assign(size, Entry{}); }
   template <class Visit>

@@ -25,7 +25,7 @@ inline Deadline after(Clock::time_point begin, double seconds) {
 }
 
 inline Clock::time_point before(Clock::time_point end, double seconds) {
-  return end - (after(end, seconds) - end);
+  return seconds > 0 ? end - (after(end, seconds) - end) : end;
 }
 
 inline Deadline in(double seconds) { return after(Clock::now(), seconds); }

@@ -15,11 +15,16 @@ const char* const Session::forked =
     "its own here, or start the process in another way (spawn, forkserver)";
 
 Session::Session(nb::object endpoint, nb::object requests, nb::object fail)
-    : born_(forks()), endpoint_(std::move(endpoint)), requests_(std::move(requests)), fail_(std::move(fail)) {}
+    : born_(forks()),
+      endpoint_(std::move(endpoint)),
+      requests_(std::move(requests)),
+      fail_(std::move(fail)),
+      rank_(*nb::inst_ptr<Endpoint>(endpoint_)),
+      queue_(*nb::inst_ptr<Requests>(requests_)) {}
 
 nb::object Session::attempt(const Arguments& arguments, double within) {
   Cache::Found found;
-  if (!usable() || requests().executor.inside() || !cache.recall(arguments, found))
+  if (!usable() || requests().executor.inside() || !cache.recall(arguments, false, found))
     return nb::borrow(Py_NotImplemented);
   nb::object result = call(found.prepared, within, 0, found.learns);
   fast += result.ptr() != Py_NotImplemented;
@@ -28,7 +33,7 @@ nb::object Session::attempt(const Arguments& arguments, double within) {
 
 nb::object Session::begin(nb::object self, const Arguments& arguments, double within) {
   Cache::Found found;
-  if (!usable() || !requests().executor.served() || !cache.recall(arguments, found) || found.learns >= 0) {
+  if (!usable() || !requests().executor.served() || !cache.recall(arguments, true, found) || found.learns >= 0) {
     return nb::borrow(Py_NotImplemented);
   }
   ++fast;

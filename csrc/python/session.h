@@ -50,8 +50,8 @@ class Session {
   bool usable() const { return enabled.load(std::memory_order_relaxed) && forks() == born_; }
   bool is_forked() const { return forks() != born_; }
 
-  Requests& requests() const { return *nb::inst_ptr<Requests>(requests_); }
-  Endpoint& endpoint() const { return *nb::inst_ptr<Endpoint>(endpoint_); }
+  Requests& requests() const { return queue_; }
+  Endpoint& endpoint() const { return rank_; }
   // Lets go of all that is needed for calls: no more come.
   void release();
   int traverse(visitproc visit, void* arg);
@@ -66,6 +66,8 @@ class Session {
 
   const int born_;
   nb::object endpoint_, requests_, fail_;
+  Endpoint& rank_;  // what these two are
+  Requests& queue_;
 };
 
 void bind_session(nb::module_& m);
