@@ -295,7 +295,7 @@ void Messages::close() {
 // ---- one message ----------------------------------------------------------------------------------------------------
 
 MessageRequest::~MessageRequest() {
-  if (open_ && !over_ && !messages().forked()) mailbox().forget(ticket_);
+  if (owner_.is_valid() && open_ && !over_ && !messages().forked()) mailbox().forget(ticket_);
 }
 
 MessageRequest::Settling MessageRequest::settle() {

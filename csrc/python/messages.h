@@ -126,7 +126,7 @@ class MessageRequest {
   const std::string& text() const { return text_; }
   int source() const;  // -1 where it has received nothing
 
-  std::array<nb::object*, 4> held() { return {&memory_, &array_, &result_, &error_}; }
+  std::array<nb::object*, 5> held() { return {&owner_, &memory_, &array_, &result_, &error_}; }
 
  private:
   friend class Messages;
@@ -138,7 +138,7 @@ class MessageRequest {
   void accept(const Envelope& envelope);
   void end(nb::object error);
 
-  const nb::object owner_;  // the Messages
+  nb::object owner_;  // the Messages
   const Mailbox::Ticket ticket_;
   const std::string text_;
   const double seconds_;

@@ -34,8 +34,7 @@ void look_for_signals() {
 
 nb::object Requests::put(nb::object function, std::string text) {
   std::shared_ptr<bool> known = awaited(text);
-  nb::object request = Request::make(nb::find(*this), *this, nullptr, {}, std::move(function), -1, 0,
-                                     std::move(text));
+  nb::object request = Request::make(nb::find(*this), *this, nullptr, {}, std::move(function), -1, 0, std::move(text));
   return put(std::move(request), std::move(known));
 }
 
@@ -122,8 +121,8 @@ Request::Request(nb::object owner, Requests& requests, Session* session, Prepare
 nb::object Request::make(nb::object owner, Requests& requests, Session* session, Prepared prepared, nb::object function,
                          double within, double spent, std::string text) {
   nb::object self = nb::inst_alloc(request_type);
-  new (nb::inst_ptr<Request>(self))
-      Request(std::move(owner), requests, session, std::move(prepared), std::move(function), within, spent, std::move(text));
+  new (nb::inst_ptr<Request>(self)) Request(std::move(owner), requests, session, std::move(prepared),
+                                            std::move(function), within, spent, std::move(text));
   nb::inst_mark_ready(self);
   return self;
 }

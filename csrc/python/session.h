@@ -29,8 +29,8 @@ class Session {
   // The same for an asynchronous call: what it gives back is the work.
   nb::object begin(nb::object self, const Arguments& arguments, double within);
 
-  // Makes a prepared call, in its turn. It may take `within` seconds, of which so many are `spent`. NotImplemented where
-  // the session had ended by then.
+  // Makes a prepared call, in its turn. It may take `within` seconds, of which so many are `spent`. NotImplemented
+  // where the session had ended by then.
   nb::object call(Prepared& prepared, double within, double spent, int learns = -1);
   // Puts it to be made.
   nb::object begin(nb::object self, Prepared prepared, double within, double spent, std::shared_ptr<bool> awaited);

@@ -5,8 +5,9 @@ Two functions of one name have different hashes where they do different things, 
     code       instructions, constants, names and nested functions; not the file or the lines
     values     of defaults, of what is closed over and of the globals that are read: None, numbers (by their bits),
                text, bytes, NumPy scalars, dtypes and arrays, and tuples, lists, sets and dicts of all these
-    functions  among these values, in turn; bound methods, `functools.partial` and what a decorator wraps, too
-    objects    that are called: their class's `__call__`, and such values among their attributes
+    functions  among these values, in turn; `functools.partial` and what a decorator wraps, too; bound methods, with
+               such values among the attributes that they read
+    objects    that are called: their class's `__call__`, and such values among the attributes that it reads
     names      of modules, classes, builtins, ufuncs and members of an enum
 
 Variables and attributes that a function writes itself, such as a count of its calls, are its own state and not
@@ -133,8 +134,11 @@ def _method(x: MethodType, work: int, path: Path) -> Iterable[bytes]:
 
 
 def _attributes(x: Any, reader: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values, from `__dict__` and `__slots__`, but for those that `reader`, a method of `x`, writes."""
-    written = _look(reader.__code__).writes if isinstance(reader, FunctionType) else frozenset()
+    """Names and values, from `__dict__` and `__slots__`, that `reader`, a method of `x`, names and does not write. The
+    others are none of its business: an object may hold anything beside an operator, its rank for one."""
+    if not isinstance(reader, FunctionType):
+        return
+    written, named = _look(reader.__code__).writes, _named(reader.__code__)
     names = [f".{name}" for name in sorted(getattr(x, "__dict__", ()))]
     for kind in type(x).__mro__:
         slots = kind.__dict__.get("__slots__", ())
@@ -142,8 +146,15 @@ def _attributes(x: Any, reader: Any) -> Iterator[tuple[str, Any]]:
             hidden = slot.startswith("__") and not slot.endswith("__")
             names.append(f"._{kind.__name__.lstrip('_')}{slot}" if hidden else f".{slot}")
     for name in names:
-        if name not in written and name not in (".__dict__", ".__weakref__"):
+        if name[1:] in named and name not in written:
             yield name, getattr(x, name[1:], None)
+
+
+@lru_cache(maxsize=256)
+def _named(code: CodeType) -> frozenset[str]:
+    """All names in a function, and in those inside of it."""
+    inner = [_named(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return frozenset(code.co_names).union(*inner)
 
 
 _Parts: TypeAlias = "Callable[[Any, int, Path], Iterable[bytes]]"

@@ -156,17 +156,18 @@ class Dispatch:
 
         def call() -> Any:
             note = self.session.core.learn(root, text, deadline.left()).partition("\n")[2]
-            root_gives = told(note) if note else None
+            root_gives, mine = told(note) if note else None, how
             if root_gives is None or root_gives.collective != name:
                 # The root is in another call: enter one that is not its, and let the call board tell.
                 note = tell(name, np.dtype(np.uint8), (self.size,))
-                root_gives = told(note)
+                root_gives, mine = told(note), how._replace(out=None, key=None)
             shape = tuple(root_gives.shape)
             dtype = next(dtype for dtype in DTYPES if dtype.name == root_gives.dtype)
-            parts = split(shape, self.size, root_gives.rows if sizes is None else sizes) if name == "scatter" else None
-            signature = self.signature(name, dtype, shape, how, parts and parts.blocks, root, note=note)
+            rows = sizes if sizes is not None and mine is how else root_gives.rows
+            parts = split(shape, self.size, rows) if name == "scatter" else None
+            signature = self.signature(name, dtype, shape, mine, parts and parts.blocks, root, note=note)
             gets = parts.shape(self.rank) if parts else shape
-            return self.do_inside(Call(signature, how, how.out, None, gets, learns=root), deadline)
+            return self.do_inside(Call(signature, mine, mine.out, None, gets, learns=root), deadline)
 
         return self.session.do(call, text, deadline.left(), how.async_op)
 

@@ -53,6 +53,7 @@ class Messages:
         self._explain.closed = True
         self.core.close()
 
+
 class _Explain:
     """The public error for what ended a message. One that all ranks were told of breaks the group here, too."""
 

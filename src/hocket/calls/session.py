@@ -142,7 +142,7 @@ class Session:
             words = f"{one} called {first}, but {other} called {second}"
         sentence = KINDS[kind].sentence
         if kind == TIMEOUT and words:
-            sentence = KINDS[kind].sentence + ": {words}" if peer >= 0 else "{me} waited {seconds:g} s in {what}: {words}"
+            sentence = (sentence if peer >= 0 else "{me} waited {seconds:g} s in {what}") + ": {words}"
         went = "left the group" if words == "left" else words
         return KINDS[kind].error(sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went))
 
