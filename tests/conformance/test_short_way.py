@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -285,3 +288,29 @@ def lopsided(group: Any) -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_all_to_all_between_long_and_short_vectors(world: Worlds, size: int) -> None:
     world(size).run(lopsided)
+
+
+def entered(call: Callable[[], Any]) -> list[str]:
+    """The functions of Python's that are entered while `call` lasts."""
+    seen: list[str] = []
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def python_functions(group: Any) -> list[int]:
+    x, out = np.ones(7), np.empty(7)
+    calls = [partial(group.all_reduce, x, out=out), partial(group.all_reduce, x), group.barrier]
+    counts = []
+    for call in calls:
+        counts += [len(entered(call)) > 10, len(entered(call))]
+    persistent = group.all_reduce_init(x)
+    persistent()
+    return [*counts, len(entered(persistent))]
+
+
+def test_a_remembered_call_enters_no_function_of_pythons(world: Worlds) -> None:
+    assert world(2).run(python_functions, fresh=True) == [[True, 0, True, 0, True, 0, 0]] * 2
