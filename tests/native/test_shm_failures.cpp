@@ -241,6 +241,17 @@ void test_blame() {
   for (const int rank : {0, 1, 3}) expect(failures[rank], {Failure::timeout, 2, ""}, "blame", rank);
 }
 
+// A rank that waits for something else, and beats, is to blame as well: it is not in this call.
+void test_blame_of_one_that_is_elsewhere() {
+  Host host(3);
+  const Deadline end = Clock::now() + std::chrono::milliseconds(500);
+  const auto failures = host.play([&](int rank, Sleeper& memory) {
+    if (rank != 1) memory.enter(1);
+    wait_for(memory, rank == 0 ? 1 : 0, rank == 1 ? end + std::chrono::seconds(1) : end);  // 2 waits for 0, 0 for 1
+  });
+  for (const int rank : {0, 2}) expect(failures[rank], {Failure::timeout, 1, ""}, "blame elsewhere", rank);
+}
+
 // A rank that has completed a call and then gives up does not take the call from the others.
 void test_completed_before_given_up() {
   Host host(3);
@@ -452,6 +463,7 @@ int main() {
   test_bystander();
   test_timeouts();
   test_blame();
+  test_blame_of_one_that_is_elsewhere();
   test_completed_before_given_up();
   test_given_up();
   test_close();

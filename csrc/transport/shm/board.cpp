@@ -93,6 +93,12 @@ void Board::compare(int peer) const {
   differ(peer, title(rank_, call), title(peer, call));
 }
 
+bool Board::is_here(int peer) const {
+  const uint64_t call = call_.load(std::memory_order_relaxed);
+  if (completed_.load(std::memory_order_relaxed) == call) return true;
+  return boxes_[peer]->board[call % board_size].call.load(std::memory_order_acquire) >= call;
+}
+
 uint64_t Board::place_of_output(int peer) const {
   const uint64_t call = call_.load(std::memory_order_relaxed);
   const Outbox::Entry& e = boxes_[peer]->board[call % board_size];

@@ -37,6 +37,8 @@ class Board {
   // and means something else by it.
   void check_reasons() const;
   void compare(int peer) const;
+  // Whether `peer` has entered the call this rank is in; also true where it is in none.
+  bool is_here(int peer) const;
   // Where the output of `peer` lies in its arena, as above, in the call this rank is in; 0 if that is not known.
   uint64_t place_of_output(int peer) const;
 

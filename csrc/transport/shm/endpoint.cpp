@@ -94,7 +94,9 @@ void Endpoint::check(int peer, Deadline deadline) {
   mailbox_->progress();  // a peer may need a message of ours to get to where we wait for it
   liveness.beat(peer);
   const auto now = Clock::now();
-  if (now > deadline) throw Failure{Failure::timeout, liveness.culprit(peer), ""};
+  if (now > deadline) {
+    throw Failure{Failure::timeout, liveness.culprit(peer, [this](int other) { return board.is_here(other); }), ""};
+  }
   if (liveness.look(now) && signals_) signals_();
 }
 

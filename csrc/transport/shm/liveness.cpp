@@ -47,11 +47,11 @@ void Liveness::gone(int peer, const char* how) {
   if (gone_[peer].exchange(true)) throw Failure{Failure::peer_lost, peer, how};
 }
 
-int Liveness::culprit(int peer) {
+int Liveness::culprit(int peer, const std::function<bool(int)>& is_here) {
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   listen(now);
-  return follow(peer, now);
+  return follow(peer, now, is_here);
 }
 
 void Liveness::disconnect() {
@@ -71,10 +71,10 @@ bool Liveness::silent(int peer, Clock::time_point now) const {
   return peer != rank_ && now - pulses_[peer].since > silence;
 }
 
-int Liveness::follow(int peer, Clock::time_point now) const {
+int Liveness::follow(int peer, Clock::time_point now, const std::function<bool(int)>& is_here) const {
   std::vector<bool> seen(size_);
   for (int at = peer; at >= 0 && at < size_ && !seen[at]; at = boxes_[at]->waits_for.load(std::memory_order_relaxed)) {
-    if (silent(at, now)) return at;
+    if (silent(at, now) || (at != rank_ && !is_here(at))) return at;
     seen[at] = true;
   }
   for (int other = 0; other < size_; ++other) {  // a circle of those that wait, beside one that does not

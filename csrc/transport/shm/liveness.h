@@ -3,10 +3,11 @@
 // That a process is dead is told by its pidfd, whoever has inherited its descriptors; that it lives on as another
 // program, by its socket. A rank that waits shows it: it counts up its *beat* and says for whom. So when a deadline
 // passes, the rank to blame is found by going from each rank to the one that it waits for, until there is one that does
-// not beat: it is stopped, or busy with something else, or not in this call at all. All who look find the same one.
+// not beat, being stopped or busy with something else, or that is not in this call. All who look find the same one.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -27,15 +28,15 @@ class Liveness {
   bool look(Clock::time_point now);
   // `peer` has been seen to be gone. What it sent before still counts: only the second time this throws.
   void gone(int peer, const char* how);
-  // Whom a wait in vain for `peer` is to be blamed on.
-  int culprit(int peer);
+  // Whom a wait in vain for `peer` is to be blamed on; `is_here` tells of a rank whether it is in the call that waits.
+  int culprit(int peer, const std::function<bool(int)>& is_here);
   // The descriptors are about to be closed: they are not looked at any more.
   void disconnect();
 
  private:
   void listen(Clock::time_point now);
   bool silent(int peer, Clock::time_point now) const;
-  int follow(int peer, Clock::time_point now) const;
+  int follow(int peer, Clock::time_point now, const std::function<bool(int)>& is_here) const;
 
   struct Pulse {  // of a rank, as seen from here
     uint64_t beat = 0;
