@@ -132,6 +132,7 @@ bool Executor::serve() {
   State& s = *state_;
   Lock lock(s.mutex);
   served_ = !s.stopping;
+  engine_ = std::this_thread::get_id();
   const auto due = [&] { return s.stopping || ended_.load(std::memory_order_relaxed) < s.due; };
   s.asleep = true;
   s.engine.wait(lock, [&] { return due() || put_.load(std::memory_order_relaxed) != s.seen; });

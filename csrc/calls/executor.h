@@ -34,7 +34,8 @@ using Signals = std::function<void()>;  // looks for signals of the process, and
 // The right to make calls, which one thread has at a time. Fits std::unique_lock.
 class Turn {
  public:
-  bool mine() const { return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+  bool mine() const { return holder() == std::this_thread::get_id(); }
+  std::thread::id holder() const { return holder_.load(std::memory_order_relaxed); }
   bool try_lock() {
     std::thread::id nobody;
     return holder_.compare_exchange_strong(nobody, std::this_thread::get_id());
@@ -113,6 +114,11 @@ class Executor {
   // stop().
   bool serve();
   bool served() const { return served_.load(std::memory_order_relaxed); }
+  // Whether a thread has the turn that is neither this one nor the engine.
+  bool is_elsewhere() const {
+    const std::thread::id holder = state_->turn.holder();
+    return holder != std::thread::id() && holder != std::this_thread::get_id() && holder != engine_.load();
+  }
 
   // Does all that is queued, unless this is inside of it, and sends the engine thread away.
   void stop(const Signals& signals);
@@ -146,6 +152,7 @@ class Executor {
   std::unique_ptr<State> state_;
   std::atomic<uint64_t> put_{0}, ended_{0};  // jobs since the beginning of time
   std::atomic<bool> served_{false};          // whether there is an engine thread
+  std::atomic<std::thread::id> engine_{};    // which it is
   std::atomic<bool> claimed_{false};         // whether somebody has undertaken to start it
 };
 

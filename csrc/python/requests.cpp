@@ -172,7 +172,13 @@ nb::object Request::wait(std::optional<double> within) {
   }
   if (outcome == Executor::in_flight) {
     const bool late = session_ != nullptr && Clock::now() >= deadline_;
-    if (!late || !expire()) return nb::borrow(Py_NotImplemented);
+    if (late && !expire() && !within) {  // who is at it keeps its deadline too, and is about to say so
+      const nb::object alive = owner_;
+      const Unlocked unlocked;
+      outcome = requests_.executor.wait(*this, std::nullopt, signals);
+    } else if (!over()) {
+      return nb::borrow(Py_NotImplemented);
+    }
   }
   if (awaited_ != nullptr) *awaited_ = soon || outcome == Executor::done_here;
   awaited_.reset();
@@ -210,6 +216,7 @@ void bind_requests(nb::module_& m) {
       .def("serve", &Requests::serve)
       .def("stop", &Requests::stop)
       .def("dismiss", [](Requests& self) { self.executor.dismiss(); })
+      .def_prop_ro("elsewhere", [](const Requests& self) { return self.executor.is_elsewhere(); })
       .def_prop_ro("busy", [](const Requests& self) { return self.executor.busy(); })
       .def_rw("work", &Requests::work);
 }

@@ -17,7 +17,7 @@ F32, I32, BOOL, C64 = (np.dtype(name) for name in ("float32", "int32", "bool", "
 
 
 def test_codes_are_those_of_the_kernels() -> None:
-    header = (Path(__file__).parents[2] / "csrc" / "reduce.h").read_text()
+    header = (Path(__file__).parents[2] / "csrc" / "kernels" / "reduce.h").read_text()
     dtypes, ops = (re.findall(rf"enum class {name} .*{{(.*)}}", header)[0].split(",") for name in ("Dtype", "Op"))
     short = ["b1" if d.kind == "b" else "bf16" if d == BFLOAT16 else f"{d.kind}{d.itemsize * 8}" for d in DTYPES]
     assert short == [name.strip() for name in dtypes]

@@ -184,7 +184,8 @@ class Session:
 
     def leave(self, error: BaseException | None = None, *, at_exit: bool = False) -> None:
         """Finish what is queued, end the calls of other threads, and tell the others that this rank goes, because of
-        `error` if there was one. A second call does nothing."""
+        `error` if there was one. A second call does nothing. At the end of the interpreter nothing is waited for that a
+        thread of the user's is at."""
         if self.core.forked:
             return
         if error is None:
@@ -195,7 +196,10 @@ class Session:
             self._leaving = True
         if error is not None:
             self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
-        self.executor.close()
+        if at_exit and self.executor.requests.elsewhere:  # a daemon, which the interpreter does not wait for either
+            self.executor.dismiss()
+        else:
+            self.executor.close()
         self._closed = True
         self.core.enabled = False
         self.endpoint.close()
