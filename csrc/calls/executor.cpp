@@ -31,10 +31,11 @@ Executor::~Executor() {
   if (forks() != born_) state_.release();
 }
 
-void Executor::put(Job& job, When when) {
+bool Executor::put(Job& job, When when) {
   bool wakes;
   {
     const Lock lock(state_->mutex);
+    if (state_->stopping) return false;
     job.number_ = put_.load(std::memory_order_relaxed);
     state_->jobs.push_back(&job);
     put_.store(job.number_ + 1, std::memory_order_relaxed);
@@ -42,6 +43,7 @@ void Executor::put(Job& job, When when) {
     wakes = when == soon || state_->asleep;
   }
   if (wakes) state_->engine.notify_one();
+  return true;
 }
 
 Executor::Outcome Executor::wait(const Job& job, std::optional<Deadline> deadline, Deadline last,
@@ -165,6 +167,8 @@ bool Executor::serve() {
 void Executor::stop(const Signals& signals) {
   if (!inside()) wait_until(put_.load(std::memory_order_relaxed), {}, Deadline::max(), signals);
   dismiss();
+  // What was put between the two is done here: there is no engine any more, and nothing more can come.
+  if (!inside()) wait_until(put_.load(std::memory_order_relaxed), {}, Deadline::max(), signals);
 }
 
 void Executor::dismiss() {

@@ -84,7 +84,8 @@ class Executor {
   Executor();
   ~Executor();
 
-  void put(Job& job, When when);
+  // False after stop(): then nothing was put.
+  bool put(Job& job, When when);
   uint64_t in_flight_now() const {
     return put_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_acquire);
   }

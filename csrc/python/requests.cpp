@@ -52,9 +52,10 @@ nb::object Requests::put(nb::object object, std::shared_ptr<bool> awaited) {
   const Executor::When when = *awaited ? Executor::later : Executor::soon;
   request.awaited_ = std::move(awaited);
   request.woken_ = when == Executor::soon;
-  request.self_ = std::move(object);
-  executor.put(request, when);
-  return made;
+  request.self_ = object;
+  if (executor.put(request, when)) return made;
+  request.let_go();
+  return nb::borrow(Py_NotImplemented);
 }
 
 nb::object Requests::inside(nb::object function, double seconds) {
@@ -215,7 +216,11 @@ void bind_requests(nb::module_& m) {
       .def("claim", [](Requests& self) { return self.executor.claim(); })
       .def("serve", &Requests::serve)
       .def("stop", &Requests::stop)
-      .def("dismiss", [](Requests& self) { self.executor.dismiss(); })
+      .def("dismiss",
+           [](Requests& self) {
+             self.executor.dismiss();
+             self.let_go();
+           })
       .def_prop_ro("elsewhere", [](const Requests& self) { return self.executor.is_elsewhere(); })
       .def_prop_ro("busy", [](const Requests& self) { return self.executor.busy(); })
       .def_rw("work", &Requests::work);

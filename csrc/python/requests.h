@@ -36,7 +36,7 @@ class Requests {
   // Puts a function of Python's, and gives back the work. `text` is what an error calls it; those of one text are
   // expected to be waited for alike.
   nb::object put(nb::object function, std::string text);
-  // Puts `request`. `awaited`: whether the last one like it was waited for at once.
+  // Puts `request`; NotImplemented after `stop`. `awaited`: whether the last one like it was waited for at once.
   nb::object put(nb::object request, std::shared_ptr<bool> awaited);
   // Runs a function of Python's in its turn, on this thread. NotImplemented where `seconds` pass before it has it.
   nb::object inside(nb::object function, double seconds);

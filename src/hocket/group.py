@@ -95,6 +95,7 @@ class Group:
         self._go = Dispatch(self._calls, native, timeout)
         self._arena = native.arena()
         _open.add(self)
+        _sessions.add(self._calls)
 
     @property
     def timeout(self) -> float:
@@ -504,6 +505,7 @@ def _integer(value: int, what: str) -> int:
 
 
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of groups that were dropped with calls in flight, too
 os.register_at_fork(after_in_child=_open.clear)  # a rank is one process: its children do not leave in its name
 
 
@@ -513,3 +515,5 @@ def _close_all() -> None:
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
     for group in list(_open):
         group._close(error, at_exit=True)
+    for session in list(_sessions):
+        session.leave(error, at_exit=True)

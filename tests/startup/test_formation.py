@@ -425,6 +425,7 @@ def come_and_go(group: Any, pipe: Connection) -> None:
             if part is not None:
                 assert part.all_gather(group.rank).tolist() == [r for r in (3, 2, 1, 0) if r != turn % 9]
                 part.close()
+        part = None  # its own memory goes with its last reference
         gc.collect()
         counts.append(len(open_descriptors()))
     pipe.send(counts)

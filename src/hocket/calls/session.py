@@ -71,8 +71,9 @@ class Session:
         self.require_usable()
         if async_op:
             self.executor.start_engine()
-            return self.core.begin(prepared, deadline.seconds, deadline.spent())
-        result = self.core.call(prepared, deadline.seconds, deadline.spent())
+            result = self.core.begin(prepared, deadline.seconds, deadline.spent())
+        else:
+            result = self.core.call(prepared, deadline.seconds, deadline.spent())
         if result is NotImplemented:  # it ended while we waited for our turn
             self.require_usable()
         return result
@@ -82,7 +83,10 @@ class Session:
         self.require_usable()
         run = partial(self._run, function)
         if async_op:
-            return self.executor.put(run, text)
+            work = self.executor.put(run, text)
+            if work is NotImplemented:
+                self.require_usable()
+            return work
         result = self.executor.do(run, seconds)
         if result is NotImplemented:
             self.fail(

@@ -11,7 +11,7 @@ import numpy as np
 from .._core import Custom, Endpoint, Failure, Prepared, Program
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
-from ..errors import HocketError
+from ..errors import RendezvousError
 from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
 from ..plans.program import Rows
@@ -41,7 +41,7 @@ class Native:
         try:
             self.endpoint = Endpoint(rank, fds, sockets, pidfds, slots_bytes(), this_host().memory)
         except Failure as failure:
-            raise HocketError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
+            raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
         self._segment = segment_bytes()
         self._programs: OrderedDict[Key, tuple[Program, int]] = OrderedDict()
         self._in_place: dict[Plan, bool] = {}
