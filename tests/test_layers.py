@@ -41,8 +41,8 @@ PYTHON = {
 }
 NATIVE = {
     "python": "transport messages calls engine kernels wait",
-    "transport": "messages engine",
-    "calls": "wait",
+    "transport": "calls messages engine wait",
+    "calls": "engine wait",
     "messages": "wait",
     "engine": "kernels wait",
     "kernels": "",

@@ -160,6 +160,7 @@ NB_MODULE(_core, m) {
           "peer"_a, "within"_a)
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
+      .def("disown", &Endpoint::disown)
       .def("disconnect", &Endpoint::disconnect);
 
   bind_requests(m);

@@ -11,6 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -46,6 +47,7 @@ from .rendezvous.links import join as meet
 from .rendezvous.sockets import explained
 from .rendezvous.subgroups import form
 from .rendezvous.subgroups import meet as meet_part
+from .run.arena import Arena
 from .run.native import Native, create_outbox
 from .run.signature import Signature, tell
 
@@ -88,12 +90,13 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         native = Native(rank, links.fds, sockets, links.pidfds)
         links.close_outboxes()
-        self._calls = Session(native.endpoint, rank, [links.name(r) for r in range(self.size)], links.close)
+        self._arena = native.arena()
+        names = [links.name(r) for r in range(self.size)]
+        self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls)
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout)
-        self._arena = native.arena()
         _open.add(self)
         _sessions.add(self._calls)
 
@@ -476,6 +479,13 @@ def init(timeout: float | None = None) -> Group:
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
     return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds))
+
+
+def _disconnect(links: Links, native: Native, arena: Arena) -> None:
+    """Close all descriptors of a group that was left, but for the one of the arena while arrays lie there."""
+    links.close()
+    if arena.idle:
+        native.endpoint.disown()
 
 
 def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:

@@ -57,6 +57,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   Mailbox& mailbox() { return *mailbox_; }
   // Whole pages of the arena go back to the system, unless something was fenced.
   void give_back(uint64_t begin, uint64_t bytes);
+  // No call comes any more, and nothing lies in the arena.
+  void disown() { mappings[rank()]->disown(); }
   // The sockets and pidfds are about to be closed.
   void disconnect() { liveness.disconnect(); }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "transport/shm/layout.h"
 #include "wait/wait.h"
@@ -65,11 +66,14 @@ Mapping::Mapping(int fd, uint64_t bytes) : bytes_(bytes) {
 }
 
 Mapping::~Mapping() {
-  if (fd_ >= 0) {
-    Family::get().remove(this);
-    close(fd_);
-  }
+  disown();
   munmap(data_, bytes_);
+}
+
+void Mapping::disown() {
+  if (fd_ < 0) return;
+  Family::get().remove(this);
+  close(std::exchange(fd_, -1));
 }
 
 void Mapping::own(int fd, uint64_t begin, uint64_t bytes) {

@@ -25,6 +25,8 @@ class Mapping {
 
   // Keeps `fd` for what detaches, and in a child detaches this range at its birth. To be called once, if at all.
   void own(int fd, uint64_t begin, uint64_t bytes);
+  // Lets go of the descriptor: nothing is in use there any more.
+  void disown();
 
  private:
   friend struct Family;

@@ -2,9 +2,9 @@
 
 An operator is one of the names in `NAMES`, a binary NumPy ufunc (`np.add` is "sum"; one without a name here, such as
 `np.hypot`, is a custom operator) or a Python callable `f(a, b, out)` that writes `a op b` into `out`; what it returns
-is ignored. Its arrays are its own, `a` and `b` read-only: they hold pieces of the operands, cut anywhere, and it may keep
-them. Custom operators must be associative; they are never assumed to commute: operands stay in rank order. A ufunc gives
-no floating-point warnings here.
+is ignored. Its arrays are its own, `a` and `b` read-only: they hold pieces of the operands, cut anywhere, and it may
+keep them. Custom operators must be associative; they are never assumed to commute: operands stay in rank order. A ufunc
+gives no floating-point warnings here.
 
 All ranks must give the same operator. A callable is compared by what it does, not by its name: its code and the values
 that it reads, as they are when a call is first made (`code_hash.py` says which are seen and which are not). What is to

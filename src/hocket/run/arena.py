@@ -55,6 +55,13 @@ class Arena:
         weakref.finalize(memory, self._free, begin, begin + pages).atexit = False
         return np.ndarray(dims, kind, buffer=memoryview(memory))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no array lies in it."""
+        with self._lock:
+            self._collect()
+            return self._gaps == [(0, self._size)]
+
     def _take(self, nbytes: int) -> int:
         with self._lock:
             self._collect()
