@@ -74,8 +74,8 @@ class Session:
             result = self.core.begin(prepared, deadline.seconds, deadline.spent())
         else:
             result = self.core.call(prepared, deadline.seconds, deadline.spent())
-        if result is NotImplemented:  # it ended while we waited for our turn
-            self.require_usable()
+        if result is NotImplemented:
+            self._ended()
         return result
 
     def do(self, function: Callable[[], T], text: str, seconds: float, async_op: bool) -> T | Work[T]:
@@ -85,7 +85,7 @@ class Session:
         if async_op:
             work = self.executor.put(run, text)
             if work is NotImplemented:
-                self.require_usable()
+                self._ended()
             return work
         result = self.executor.do(run, seconds)
         if result is NotImplemented:
@@ -93,6 +93,11 @@ class Session:
                 _core.Failure(TIMEOUT, -1, "another thread of this rank was still in a call", False), seconds, text
             )
         return result
+
+    def _ended(self) -> NoReturn:
+        """Raise why the session ended between the look whether it is usable and the call."""
+        self.require_usable()
+        raise GroupBroken("this group is closed")
 
     def _run(self, function: Callable[[], T]) -> T:
         self.require_usable(inside=True)
