@@ -27,7 +27,7 @@ test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS
 	@$(bin)/python -m pytest $(ARGS)
 
 # Without the proofs for all sizes up to 64 and for 1024 ranks, which are half of the time.
-check: .venv/hocket native ## the inner loop, under a minute: the tests of plans and layers, and the native ones
+check: .venv/hocket native ## the inner loop: the tests of plans and layers, and the native ones
 	$(call say,pytest)
 	@$(bin)/python -m pytest -q tests/plans tests/test_layers.py tests/test_choose.py -k 'not test_proved_for_1' $(ARGS)
 

@@ -143,8 +143,6 @@ NB_MODULE(_core, m) {
       .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
-      .def_prop_ro("number", &Endpoint::number)
-      .def("title", [](const Endpoint& self) { return self.title(); })
       .def(
           "poison",
           [](Endpoint& self, int kind, int peer, const std::string& text) {

@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from hocket.rendezvous.store import UnixStore
+from moments import until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 SECRET = b"the job's secret"
@@ -28,14 +27,6 @@ LAUNCHER_VARIABLES = (
     "MPI_",
     "SLURM_",
 )
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Poll until `condition()` holds; fail when it never does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.005)
 
 
 def is_gone(pid: int) -> bool:
