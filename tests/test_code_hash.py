@@ -77,6 +77,12 @@ class Opaque:
         self.state = state
 
 
+def fixed(*elements: float) -> Any:
+    array = np.array(elements)
+    array.flags.writeable = False
+    return array
+
+
 class Color(enum.Enum):
     RED, BLUE = 1, 2
 
@@ -113,8 +119,8 @@ VALUES: list[Any] = [
         1j,
         complex(0, -0.0),
     ),
-    *("", "0", "1", b"", b"1", "\ud800", ..., (), (1,), (1, 2), (2, 1), (1, (2,)), ((1,), 2), [], [1, 2], {1, 2}),
-    *(frozenset({1, 2}), {}, {1: 2}, {2: 1}, {1: 2, 3: 4}, {1: 2, 3: 5}, {"a": [1.0]}, {"a": [-1.0]}),
+    *("", "0", "1", b"", b"1", "\ud800", ..., (), (1,), (1, 2), (2, 1), (1, (2,)), ((1,), 2), [], set()),
+    *(frozenset({1, 2}), frozenset({1, 3}), frozenset({(1, 2)}), {}),
     *(
         np.float32(1),
         np.float64(1),
@@ -127,7 +133,15 @@ VALUES: list[Any] = [
         math,
         operator,
     ),
-    *(np.zeros(2), np.zeros(3), np.zeros((1, 2)), np.zeros(2, "f4"), np.array([0.0, -0.0]), np.array([0.0, 1.0])),
+    *(
+        np.zeros(2),
+        np.zeros(3),
+        np.zeros((1, 2)),
+        np.zeros(2, "f4"),
+        fixed(0.0, 0.0),
+        fixed(0.0, -0.0),
+        fixed(0.0, 1.0),
+    ),
     *(Color.RED, Color.BLUE, Color, len, max, math.hypot, operator.add, np.hypot, np.add, np.add.reduce, [].append),
     *(
         Opaque(1),
@@ -183,7 +197,7 @@ PAIRS: dict[str, tuple[Function, Function]] = {
     "a partial's arguments": (partial(body("return 1"), 1), partial(body("return 1"), 2)),
     "a partial's keywords": (partial(np.add, where=True), partial(np.add, where=False)),
     "another method": (Scaled(1), Scaled(1).method),
-    "what a bound builtin belongs to": ([1].count, [2].count),
+    "what a bound builtin belongs to": ("a".count, "b".count),
 }
 
 
@@ -271,20 +285,38 @@ def test_what_a_function_writes_itself_is_not_compared() -> None:
     assert code_hash(other.method) == code_hash(Counting().method), "it does not read that"
 
 
+STATES: dict[str, tuple[Any, Any]] = {
+    "list": ([], [np.ones(3), 2]),
+    "dict": ({}, {"a": 1}),
+    "set": (set(), {1}),
+    "bytearray": (bytearray(), bytearray(b"1")),
+    "array": (np.zeros(3), np.ones(3)),
+    "in a tuple": ((1, []), (1, [2])),
+}
+
+
+@pytest.mark.parametrize("hide", [closing_over, with_default, with_keyword, Scaled, Slotted, partial(body, "g")])
+@pytest.mark.parametrize("state", STATES)
+def test_what_can_change_is_not_compared(hide: Callable[..., Function], state: str) -> None:
+    """A log, a cache, memory to work in: a rank that folds more often than another has more of it."""
+    one, other = (hide(g=value) if isinstance(hide, partial) else hide(value) for value in STATES[state])
+    assert code_hash(one) == code_hash(other)
+
+
 def test_circles_and_depths_end() -> None:
     space: dict[str, Any] = {}
     exec("def f(a, b, out): g()\ndef g(): f()\ndef h(a, b, out): h()", space)
     circle: list[Any] = [1]
     circle.append(circle)
-    deep: list[Any] = []
+    deep: tuple[Any, ...] = ()
     for _ in range(100_000):
-        deep = [deep]
+        deep = (deep,)
     bound = Scaled(None)
     bound.by = bound.method
-    functions = [space["f"], space["h"], closing_over(circle), closing_over(deep), closing_over([0] * 10**6), bound]
+    functions = [space["f"], space["h"], closing_over(circle), closing_over(deep), closing_over((0,) * 10**6), bound]
     tree: Any = 0
     for _ in range(40):
-        tree = [tree, tree]  # 2^40 leaves
+        tree = (tree, tree)  # 2^40 leaves
     functions.append(closing_over(tree))
     assert len({code_hash(function) for function in functions}) == len(functions)
 

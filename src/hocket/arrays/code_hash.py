@@ -4,17 +4,19 @@ Two functions of one name have different hashes where they do different things, 
 
     code       instructions, constants, names and nested functions; not the file or the lines
     values     of defaults, of what is closed over and of the globals that are read: None, numbers (by their bits),
-               text, bytes, NumPy scalars, dtypes and arrays, and tuples, lists, sets and dicts of all these
+               text, bytes, NumPy scalars, dtypes and arrays that are read-only, and tuples and frozen sets of these
     functions  among these values, in turn; `functools.partial` and what a decorator wraps, too; bound methods, with
                such values among the attributes that they read
     objects    that are called: their class's `__call__`, and such values among the attributes that it reads
     names      of modules, classes, builtins, ufuncs and members of an enum
 
-Variables and attributes that a function writes itself, such as a count of its calls, are its own state and not
-compared. Every other object is only the name of its type, and so is what lies deeper than `DEPTH`. Of text, bytes and
-arrays of more than `LARGE` bytes only the type and the length count, and of collections that all together hold more
-than some thousand values only the lengths. What a function reaches through such an object, through a module or through
-another method of its class is not compared.
+What can change is state, and not compared: variables and attributes that a function writes itself, such as a count of
+its calls; what is in a list, a dict or a set, such as a log or a cache; and the elements of an array that can be
+written, of which only dtype and shape count. Ranks that fold more often than others would differ in it. Every other
+object is only the name of its type, and so is what lies deeper than `DEPTH`. Of text, bytes and arrays of more than
+`LARGE` bytes only the type and the length count, and of collections that all together hold more than some thousand
+values only the lengths. What a function reaches through such an object, through a module or through another method of
+its class is not compared.
 
 The hash is the same in every process that runs the same version of Python: no address, no order of a set and no seed
 goes into it.
@@ -81,7 +83,12 @@ def _function(f: FunctionType, work: int, path: Path) -> Iterable[bytes]:
     found = [f.__globals__.get(name, getattr(builtins, name, none)) for name in seen.globals]
     cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
     closed = [_content(cell) for name, cell in cells if name not in seen.writes]
-    return seen.digest, *_each([f.__defaults__, f.__kwdefaults__, *closed, *found], work - PER_FUNCTION, path)
+    defaults = [f.__defaults__, _keywords(f.__kwdefaults__)]
+    return seen.digest, *_each([*defaults, *closed, *found], work - PER_FUNCTION, path)
+
+
+def _keywords(words: dict[str, Any] | None) -> tuple[Any, ...]:
+    return tuple(sorted((words or {}).items(), key=lambda item: item[0]))
 
 
 def _content(cell: Any) -> Any:
@@ -99,10 +106,6 @@ def _set(items: Any, work: int, path: Path) -> Iterable[bytes]:
     return sorted(_each(list(items), work, path))
 
 
-def _dict(items: Any, work: int, path: Path) -> Iterable[bytes]:
-    return _set(items.items(), work, path)
-
-
 def _each(items: list[Any], work: int, path: Path) -> list[bytes]:
     """All of them, each with the same share of the work, so that their order does not matter to how far it goes."""
     share = work // max(1, len(items))
@@ -112,7 +115,8 @@ def _each(items: list[Any], work: int, path: Path) -> list[bytes]:
 def _array(x: Any, work: int, path: Path) -> Iterable[bytes]:
     """A scalar too. What lies between the fields of a record is anything, and objects are addresses."""
     yield repr((x.dtype, x.shape)).encode()
-    if not x.dtype.hasobject and x.dtype.names is None and x.nbytes <= LARGE:
+    fixed = isinstance(x, np.generic) or not x.flags.writeable
+    if fixed and not x.dtype.hasobject and x.dtype.names is None and x.nbytes <= LARGE:
         yield x.tobytes()
 
 
@@ -163,16 +167,15 @@ _Parts: TypeAlias = "Callable[[Any, int, Path], Iterable[bytes]]"
 _KINDS: tuple[tuple[type | tuple[type, ...], _Parts], ...] = (
     (FunctionType, _function),
     (MethodType, _method),
-    (partial, lambda x, work, path: _each([x.func, x.args, x.keywords], work, path)),
+    (partial, lambda x, work, path: _each([x.func, x.args, _keywords(x.keywords)], work, path)),
     (enum.Enum, lambda x, work, path: [x.name.encode() if x.name else _value(x.value, work, path)]),
     (ModuleType, lambda x, work, path: [x.__name__.encode()]),
     (type, lambda x, work, path: [_name(x)]),
     (np.ufunc, lambda x, work, path: [x.__name__.encode(), *(text.encode() for text in x.types)]),
     ((np.ndarray, np.generic), _array),
     (np.dtype, lambda x, work, path: [repr(x).encode()]),
-    ((tuple, list), _sequence),
-    ((set, frozenset), _set),
-    (dict, _dict),
+    (tuple, _sequence),
+    (frozenset, _set),
     (object, lambda x, work, path: _called(x, work, path) if callable(x) else ()),
 )
 

@@ -7,9 +7,9 @@ keep them. Custom operators must be associative; they are never assumed to commu
 gives no floating-point warnings here.
 
 All ranks must give the same operator. A callable is compared by what it does, not by its name: its code and the values
-that it reads, as they are when a call is first made (`code_hash.py` says which are seen and which are not). What is to
-differ between ranks, such as a cache in a list, must not lie open in a global, in a variable that is closed over or in
-an attribute, but inside an object, of which only the type is compared.
+that it reads and that cannot change, as they are when a call is first made (`code_hash.py` says which are seen and
+which are not). What is to differ between ranks, such as a rank's own number, must not lie open in a global, in a
+variable that is closed over or in an attribute, but inside of a list, a dict or another object.
 
 What the named ones mean where it could be doubted: integer sums and products wrap around; `mean` is the sum divided by
 the number of ranks, of integers truncated toward zero; a NaN in any operand of `min` or `max` is a NaN in the result;
