@@ -23,6 +23,11 @@ PyObject* request_of;
 // Who waits so soon would gain nothing from an engine that is woken for it.
 constexpr std::chrono::microseconds at_once{50};
 
+nb::python_error raised(const nb::object& error) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  return {};
+}
+
 }  // namespace
 
 const Signals signals = look_for_signals;
@@ -153,7 +158,9 @@ void Request::run(Deadline limit) {
   } catch (...) {
     const Locked locked;
     error_ = caught();
-    if (!PyErr_GivenExceptionMatches(error_.ptr(), PyExc_Exception)) interruption = std::current_exception();
+    if (!PyErr_GivenExceptionMatches(error_.ptr(), PyExc_Exception)) {
+      interruption = std::make_exception_ptr(raised(error_));  // what was caught is empty now
+    }
   }
   over_.store(true, std::memory_order_release);
   requests_.retire(*this);
@@ -184,10 +191,7 @@ nb::object Request::wait(std::optional<double> within) {
   if (awaited_ != nullptr) *awaited_ = soon || outcome == Executor::done_here;
   awaited_.reset();
   if (const nb::object owner = owner_; self_.is_valid()) requests_.let_go();
-  if (error_.is_valid()) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_.ptr())), error_.ptr());
-    throw nb::python_error();
-  }
+  if (error_.is_valid()) throw raised(error_);
   return prepared_.result;
 }
 

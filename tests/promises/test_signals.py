@@ -150,3 +150,80 @@ def test_an_error_of_a_handler_goes_through(own: Own, signs: Signs, wait: str) -
         if isinstance(outcome, BaseException):
             raise outcome
     assert outcomes[0] in ("HocketError", "GroupBroken"), outcomes[0]
+
+
+# Who meets the interruption of an asynchronous call: the thread that makes it, which is the one that waits for it, the
+# engine, or one that makes the next call.
+MEETS: dict[str, Callable[[Any, Any, np.ndarray], Any]] = {
+    "its wait": lambda group, work, x: work.wait(),
+    "a later wait": lambda group, work, x: group.all_reduce(x, async_op=True).wait(),
+    "a later call": lambda group, work, x: group.barrier(),
+    "its wait for a while": lambda group, work, x: work.wait(20),
+}
+
+
+def ctrl_c(group: Any, signs: Signs, meets: str) -> tuple[str, str]:
+    x = np.arange(300.0)
+    for _ in range(10):  # so that it is known to be waited for, and left to who waits
+        group.all_reduce(x, async_op=True).wait()
+    if group.rank == 1:
+        signs.wait("interrupted")
+        result, work = None, group.all_reduce(x, async_op=True)
+    else:
+        work = group.all_reduce(x, async_op=True)
+        signs.give(f"waiting {os.getpid()}")
+        result, _ = seconds(lambda: MEETS[meets](group, work, x))
+        signs.give("interrupted")
+    end, _ = seconds(work.wait)
+    failed = isinstance(end, BaseException)
+    assert (isinstance(end, KeyboardInterrupt) or ours(end)) if failed else (end == 2 * x).all(), end
+    return type(result).__name__, "error" if failed else "sum"
+
+
+@pytest.mark.parametrize("meets", MEETS)
+def test_ctrl_c_in_an_asynchronous_call(own: Own, signs: Signs, meets: str) -> None:
+    """It ends the call where the thread that is interrupted makes it, and only the wait where the engine does."""
+    world = own(2)
+    world.start(ctrl_c, signs, meets)
+    pid = world.processes[0].pid
+    signs.wait(f"waiting {pid}")
+    asleep(pid, pid)
+    world.signal(0, signal.SIGINT)
+    (kind, end), (_, other) = world.finish(25)
+    assert kind == "KeyboardInterrupt"
+    assert end == other
+
+
+EXITS: dict[str, Callable[[Any, np.ndarray, Any], Any]] = {
+    "wait": lambda group, x, op: group.all_reduce(x, op=op, async_op=True).wait(),
+    "call": lambda group, x, op: (group.all_reduce(x, op=op, async_op=True), group.barrier()),
+    "plain": lambda group, x, op: group.all_reduce(x, op=op),
+}
+
+
+def leave(group: Any, how: str, know: bool) -> tuple[str, str]:
+    x = np.arange(300.0)
+
+    def op(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        if state:
+            raise SystemExit(7)
+        np.add(a, b, out=out)
+
+    state: list[int] = []
+    for _ in range(10 if know else 0):
+        group.all_reduce(x, op=op, async_op=True).wait()
+    if group.rank == 0:
+        state.append(1)
+    result, _ = seconds(lambda: EXITS[how](group, x, op))
+    if group.rank == 1:  # it may have had all of rank 0's part by then
+        result, _ = seconds(group.barrier)
+    return type(result).__name__, str(result)
+
+
+@pytest.mark.parametrize("know", [False, True], ids=["engine", "waiter"])
+@pytest.mark.parametrize("how", EXITS)
+def test_an_operator_that_exits(own: Own, how: str, know: bool) -> None:
+    """On whichever thread it runs, the error comes out, and no rank dies of it."""
+    (kind, text), (other, said) = own(2).run(leave, how, know)
+    assert (kind, text) == ("SystemExit", "7") or "SystemExit" in text, (kind, text)
+    assert "rank 0" in said, (other, said)

@@ -312,8 +312,10 @@ def test_stubborn_ranks_and_what_they_started_are_killed(tmp_path: Path, monkeyp
     all_gone(pids(tmp_path))
 
 
+HERE = Path(__file__).parent
+PATHS = [str(folder) for folder in (SOURCE, HERE, HERE.parent)]
 PARENT = """
-import sys; sys.path[:0] = [{source!r}, {here!r}]
+import sys; sys.path[:0] = {paths!r}
 from hocket.launch.spawn import spawn
 from test_spawn import stubborn_for_ever
 if __name__ == "__main__":
@@ -335,7 +337,7 @@ def stubborn_for_ever(folder: str) -> None:
 def test_no_rank_survives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
     (folder := tmp_path / "ranks").mkdir()
     script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(source=str(SOURCE), here=str(Path(__file__).parent), folder=str(folder)))
+    script.write_text(PARENT.format(paths=PATHS, folder=str(folder)))
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
@@ -348,7 +350,7 @@ def test_no_rank_survives_its_parent(tmp_path: Path, how: signal.Signals) -> Non
 def test_ctrl_c_ends_the_ranks(tmp_path: Path) -> None:
     (folder := tmp_path / "ranks").mkdir()
     script = tmp_path / "parent.py"
-    text = PARENT.format(source=str(SOURCE), here=str(Path(__file__).parent), folder=str(folder))
+    text = PARENT.format(paths=PATHS, folder=str(folder))
     script.write_text(
         text.replace(
             "import sys;", "import sys, hocket.launch.processes; hocket.launch.processes.end.__defaults__ = (0.2,);"
