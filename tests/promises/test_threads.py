@@ -71,6 +71,20 @@ def test_the_first_asynchronous_calls_come_at_once(own: Own, size: int) -> None:
     own(size).run(first_async, deadline=60)
 
 
+def prepare_at_once(group: Any) -> None:
+    """Calls that are prepared anew each time, all of the same few kinds."""
+
+    def work(i: int) -> bool:
+        turns = [np.full(1 + (turn + i) % 7, 2.0) for turn in range(600)]
+        return all((group.all_reduce(x, order="any") == 2).all() for x in turns)
+
+    assert together(work) == [True] * 6
+
+
+def test_calls_are_prepared_at_once(own: Own) -> None:
+    own(1).run(prepare_at_once, deadline=60)
+
+
 def put_and_wait(group: Any) -> None:
     """Each thread puts many and waits for its own."""
     x = np.full(3000, group.rank + 1.0)

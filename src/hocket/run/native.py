@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,7 +33,8 @@ class Native:
     ranks' deaths for as long as they are open. None is owned.
 
     Calls are prepared on their callers' threads, several at once: two may bind the same program, and one of them is
-    kept. A program runs in one call at a time, whoever has the turn.
+    kept. (In a dict, which bears that while keys are compared; an OrderedDict does not, and crashes.) A program runs in
+    one call at a time, whoever has the turn.
     """
 
     def __init__(self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int]) -> None:
@@ -43,7 +44,7 @@ class Native:
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
         self._segment = segment_bytes()
-        self._programs: OrderedDict[Key, tuple[Program, int]] = OrderedDict()
+        self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
         self._in_place: dict[Plan, bool] = {}
 
     def prepare(
@@ -64,7 +65,8 @@ class Native:
         bound = self._programs.pop(key, None) or self._bind(*key)
         self._programs[key] = bound
         while len(self._programs) > MOST_PROGRAMS:
-            self._programs.popitem(last=False)
+            with suppress(KeyError, RuntimeError, StopIteration):  # another thread has changed it meanwhile
+                del self._programs[next(iter(self._programs))]
         result, deliver = (buffers.deliver(), None) if buffers.direct else (None, buffers.deliver)
         return Prepared(*bound, inp.ctypes.data, out.ctypes.data, (inp, out), result, deliver)
 
