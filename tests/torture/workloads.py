@@ -136,14 +136,16 @@ def asynchronous(ctx: Any, k: int) -> None:
     """Several in flight, waited for in another order."""
     count = min(ctx.trial.count, 60_000)
     works = []
-    for i in range(4):
-        x, out = ctx.array(f"x{i}", count), ctx.array(f"out{i}", count)
-        x[:] = data(ctx, ctx.rank, k + i, count)
-        ctx.keep(x)
-        works.append((ctx.call(ctx.group.all_reduce, x, out=out, async_op=True), total(everyone(ctx, k + i, count))))
-    works.append((ctx.call(ctx.group.all_gather, x, async_op=True), np.concatenate(everyone(ctx, k + 3, count))))
-    ctx.rng.shuffle(works)
-    try:
+    try:  # a call that cannot be begun any more leaves those before it in flight
+        for i in range(4):
+            x, out = ctx.array(f"x{i}", count), ctx.array(f"out{i}", count)
+            x[:] = data(ctx, ctx.rank, k + i, count)
+            ctx.keep(x)
+            work = ctx.call(ctx.group.all_reduce, x, out=out, async_op=True)
+            works.append((work, total(everyone(ctx, k + i, count))))
+        work = ctx.call(ctx.group.all_gather, x, async_op=True)
+        works.append((work, np.concatenate(everyone(ctx, k + 3, count))))
+        ctx.rng.shuffle(works)
         for work, expected in works:
             got = ctx.call(work.wait) if ctx.trial.seed % 2 else work.wait()
             ctx.same(got, expected, "an asynchronous call")
