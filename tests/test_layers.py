@@ -229,7 +229,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("here", "source"),
     [
-        ("engine", '#include "transport/shm/endpoint.h"'),
+        ("engine", '#include "transport/endpoint.h"'),
         ("calls", '#include "python/cache.h"'),
         ("transport", "#include <Python.h>"),
         ("messages", "#include <nanobind/nanobind.h>"),

@@ -220,7 +220,7 @@ class Run {
     if (s.put && std::all_of(s.peers.begin(), s.peers.end(), known)) {
       found.kind = Protocol::put;
     } else {
-      found.kind = !s.staged && port_.reachable(at(s.from), s.bytes) ? Protocol::viewed : Protocol::staged;
+      found.kind = !s.staged && port_.reachable(s.peers, at(s.from), s.bytes) ? Protocol::viewed : Protocol::staged;
     }
     return found;
   }

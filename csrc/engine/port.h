@@ -32,8 +32,8 @@ class Port : public Waiter {
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.
   virtual void post(Peers peers, uint64_t bytes, Label label) = 0;
-  // Whether receivers can read this memory where it lies: then it is posted as a view, and not a byte is staged.
-  virtual bool reachable(const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
+  // Whether `peers` can read this memory where it lies: then it is posted as a view, and not a byte is staged.
+  virtual bool reachable(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
   // Sends a view of memory that is reachable. It must not change until all of `peers` have read it. False: not now.
   virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
     return false;

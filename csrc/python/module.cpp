@@ -14,7 +14,7 @@
 #include "python/messages.h"
 #include "python/requests.h"
 #include "python/session.h"
-#include "transport/shm/endpoint.h"
+#include "transport/endpoint.h"
 
 namespace hocket {
 
@@ -137,9 +137,11 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](Endpoint* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
-             const std::vector<int>& pidfds, uint64_t slots,
-             uint64_t arena) { new (self) Endpoint(rank, fds, sockets, pidfds, slots, arena, look_for_signals); },
-          "rank"_a, "fds"_a, "sockets"_a, "pidfds"_a, "slots"_a, "arena"_a)
+             const std::vector<int>& pidfds, const std::vector<int>& events, uint64_t slots, uint64_t arena,
+             int crowd) {
+            new (self) Endpoint(rank, fds, sockets, pidfds, events, slots, arena, look_for_signals, crowd);
+          },
+          "rank"_a, "fds"_a, "sockets"_a, "pidfds"_a, "events"_a, "slots"_a, "arena"_a, "crowd"_a)
       .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)

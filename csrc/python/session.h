@@ -10,7 +10,7 @@
 
 #include "python/cache.h"
 #include "python/requests.h"
-#include "transport/shm/endpoint.h"
+#include "transport/endpoint.h"
 #include "wait/fork.h"
 
 namespace hocket {

@@ -30,6 +30,8 @@ struct Refusal {
 class Waiter {
  public:
   virtual ~Waiter() = default;
+  // Whoever waits for `peer` (-1: for any) looks whether something came from it; where memory is shared, that shows.
+  virtual void hear(int /*peer*/) {}
   // Wakes `peer` if it sleeps; costs a fence and a load if it does not. Call it after something was published for it.
   virtual void notify(int peer) = 0;
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Then spinning would only keep from its

@@ -33,7 +33,15 @@ class Program:
 
 class Endpoint:
     def __init__(
-        self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int], slots: int, arena: int
+        self,
+        rank: int,
+        fds: list[int],
+        sockets: list[int],
+        pidfds: list[int],
+        events: list[int],
+        slots: int,
+        arena: int,
+        crowd: int,
     ) -> None: ...
     @staticmethod
     def outbox_bytes(size: int, slots: int, arena: int) -> int: ...

@@ -1,6 +1,7 @@
 """What the launcher told this process: the only reader of environment variables.
 
 ```
+any, across hosts    HOCKET_RENDEZVOUS=tcp://host:port HOCKET_SECRET, with RANK WORLD_SIZE or the places below
 hocket run, spawn    HOCKET_ADDRESS HOCKET_SECRET, with RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 torchrun             the same four, with MASTER_ADDR MASTER_PORT (and TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT)
 mpirun (Open MPI)    OMPI_COMM_WORLD_RANK ..SIZE ..LOCAL_RANK ..LOCAL_SIZE, with PMIX_NAMESPACE or the older job id
@@ -15,6 +16,10 @@ sets MASTER_ADDR and MASTER_PORT too: not for hocket, but for torch.distributed.
 The ranks meet at an **address**, a name in the kernel's abstract socket namespace, and prove to belong to one job by a
 **secret**. hocket's own launcher draws both at random. Other launchers have none to give: there every rank derives the
 same two from what identifies the job, and the user id, which the kernel vouches for, keeps strangers out.
+
+Across hosts they meet at `tcp://host:port`, where rank 0 listens, and the secret must be given, since there is nobody
+to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too, and HOCKET_TCP_CONGESTION names the
+congestion control of the job's sockets (cubic where the kernel has it, else its own default).
 """
 
 from __future__ import annotations
@@ -22,8 +27,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .errors import RendezvousError
 
@@ -35,9 +41,11 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Config:
-    """One process's place in the job. `address` is an abstract socket's name, as `ss` prints it: "@hocket-...".
+    """One process's place in the job. `address` is an abstract socket's name, as `ss` prints it ("@hocket-..."), or
+    where rank 0 listens for ranks of any host ("tcp://host:port").
 
-    `timeout` is in seconds. A world of one has no address.
+    `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
+    `congestion` the congestion control of its sockets; empty: chosen.
     """
 
     rank: int = 0
@@ -48,6 +56,15 @@ class Config:
     secret: bytes = field(default=b"", repr=False)
     launcher: str = "none"
     timeout: float = TIMEOUT
+    transport: str = ""
+    congestion: str = ""
+
+    @property
+    def towards(self) -> str:
+        """The address to which the way goes by which ranks of other hosts can come; empty where none will."""
+        if self.address.startswith("tcp://"):
+            return self.address
+        return "tcp://127.0.0.1:1" if self.transport == "tcp" else ""
 
     @property
     def hosts_store(self) -> bool:
@@ -57,16 +74,50 @@ class Config:
     @staticmethod
     def from_env(environ: Environ = os.environ) -> Config:
         """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
-        timeout = _seconds(environ, "HOCKET_TIMEOUT")
-        if "HOCKET_ADDRESS" in environ or "HOCKET_SECRET" in environ:
-            return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN, timeout)
-        for launcher in _LAUNCHERS:
-            if any(variable in environ for variable in launcher.triggers):
-                place = _place(environ, launcher)
-                identity = _identity(launcher, environ)
-                address = "@hocket-" + _digest("address", *identity).hex()[:32]
-                return Config(*place, address, _digest("secret", *identity), launcher.name, timeout)
-        return Config(timeout=timeout)
+        return replace(
+            _job(environ),
+            timeout=_seconds(environ, "HOCKET_TIMEOUT"),
+            transport=_transport(environ),
+            congestion=environ.get("HOCKET_TCP_CONGESTION", ""),
+        )
+
+
+def _job(environ: Environ) -> Config:
+    if "HOCKET_RENDEZVOUS" in environ:
+        told = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
+        place = _place(environ, next(told, _TORCHRUN), anywhere=True)
+        return _across_hosts(place, _text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
+    if "HOCKET_ADDRESS" in environ or "HOCKET_SECRET" in environ:
+        return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN)
+    for launcher in _LAUNCHERS:
+        if any(variable in environ for variable in launcher.triggers):
+            place = _place(environ, launcher)
+            identity = _identity(launcher, environ)
+            address = "@hocket-" + _digest("address", *identity).hex()[:32]
+            return Config(*place, address, _digest("secret", *identity), launcher.name)
+    return Config()
+
+
+def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -> Config:
+    """The place of a rank that meets the others at "tcp://host:port". Raises RendezvousError without a secret."""
+    if place[1] > 1 and not secret:
+        raise RendezvousError(
+            f"the ranks are to meet at {address}, and anybody can reach that: give them all one secret "
+            "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
+        )
+    if not address.startswith("tcp://"):
+        raise RendezvousError(f'"{address}" is no meeting point: it looks like tcp://host:4711')
+    return Config(*place, address, _digest("secret", secret), "HOCKET_RENDEZVOUS")
+
+
+def told(
+    rank: int | None, size: int | None, rendezvous: str | None, secret: str | None, environ: Environ = os.environ
+) -> Environ:
+    """The environment as it would be if what a caller gives had been set there. Raises ValueError for half a place."""
+    if (rank is None) != (size is None) or (rank is not None and rendezvous is None):
+        raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
+    given = {"RANK": rank, "WORLD_SIZE": size, "HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}
+    return {**environ, **{name: str(value) for name, value in given.items() if value is not None}}
 
 
 def job_secret(environ: Environ = os.environ) -> bytes:
@@ -76,6 +127,8 @@ def job_secret(environ: Environ = os.environ) -> bytes:
     variables tell nothing, or make no sense, it is empty on every rank: then only the user id keeps strangers out.
     """
     try:
+        if "HOCKET_RENDEZVOUS" in environ:
+            return _digest("secret", environ["HOCKET_SECRET"])
         if "HOCKET_SECRET" in environ:
             return bytes.fromhex(environ["HOCKET_SECRET"])
         for launcher in _LAUNCHERS:
@@ -86,17 +139,58 @@ def job_secret(environ: Environ = os.environ) -> bytes:
     return b""
 
 
+@dataclass(frozen=True)
+class Node:
+    """One of `count` hosts that each run as many ranks, and where all meet."""
+
+    rank: int
+    count: int
+    rendezvous: str
+
+    @property
+    def master(self) -> tuple[str, int]:
+        """Where torch.distributed meets, unless it is told: one port further."""
+        parts = urlsplit(self.rendezvous)
+        return parts.hostname or "", (parts.port or 0) + 1
+
+    @staticmethod
+    def of(rank: int | None, count: int, rendezvous: str | None, environ: Environ = os.environ) -> Node | None:
+        """What the options of `hocket run` say; None where they say nothing. Raises ValueError where they make no
+        sense."""
+        if count == 1 and rank is None and rendezvous is None:
+            return None
+        if rank is None or rendezvous is None or rank >= count:
+            raise ValueError(f"--nnodes {count} goes with --rendezvous and a --node-rank below it")
+        if not environ.get("HOCKET_SECRET"):
+            raise ValueError("several hosts need a HOCKET_SECRET, the same on all: openssl rand -hex 16 makes one")
+        return Node(rank, count, rendezvous)
+
+
 def child_environ(
-    rank: int, size: int, address: str, secret: bytes, port: int, environ: Environ = os.environ
+    rank: int,
+    size: int,
+    address: str,
+    secret: bytes,
+    port: int,
+    environ: Environ = os.environ,
+    *,
+    node: Node | None = None,
 ) -> dict[str, str]:
-    """What hocket's own launcher gives to rank `rank`: the inverse of `Config.from_env`.
+    """What hocket's own launcher gives to rank `rank` of `size` here: the inverse of `Config.from_env`.
 
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
     The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
     """
     defaults = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
     place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
-    own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
+    if node is None:
+        own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
+        environ = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
+    else:
+        own = {"HOCKET_RENDEZVOUS": node.rendezvous}
+        place.update(RANK=node.rank * size + rank, WORLD_SIZE=node.count * size)
+        defaults.update(MASTER_ADDR=node.master[0], MASTER_PORT=str(node.master[1]))
+        return {**defaults, **environ, **own, **{name: str(value) for name, value in place.items()}}
     own |= {name: str(value) for name, value in place.items()}
     # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
     (own if "RANK" in environ else defaults).update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -105,7 +199,8 @@ def child_environ(
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
-    names = {"HOCKET_ADDRESS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *_IDENTITIES}
+    names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *_IDENTITIES}
+    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION"}
     names.update(name for launcher in _LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -157,7 +252,7 @@ def _srun(environ: Environ) -> tuple[str, ...]:
     return _text(environ, "SLURM_JOB_ID"), _text(environ, "SLURM_STEP_ID")
 
 
-_ONE_HOST = "hocket connects the ranks of one host only by now"
+_ONE_HOST = "the ranks of several hosts meet at HOCKET_RENDEZVOUS=tcp://host:port, with a HOCKET_SECRET"
 _IDENTITIES = (
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
     *("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"),
@@ -179,11 +274,15 @@ _LAUNCHERS = (
 )
 
 
-def _place(environ: Environ, launcher: _Launcher) -> tuple[int, int, int, int]:
-    """Rank, size, local rank, local size; one host is checked here, as far as the launcher knows."""
+def _place(environ: Environ, launcher: _Launcher, *, anywhere: bool = False) -> tuple[int, int, int, int]:
+    """Rank, size, local rank, local size; unless ranks may be `anywhere`, one host is checked here, as far as the
+    launcher knows."""
     rank_name, size_name, local_rank_name, local_size_name = launcher.variables
     size = _integer(environ, size_name, 1)
     rank = _integer(environ, rank_name, 0, size - 1)
+    if anywhere:
+        local_rank = _integer(environ, local_rank_name, 0, size - 1, default="0")
+        return rank, size, local_rank, _integer(environ, local_size_name, 1, size, default=str(local_rank + 1))
     local_size = _integer(environ, local_size_name, 1, size, default=str(size))
     if local_size != size:
         here = f"{local_size} of them on this host ({local_size_name})"
@@ -229,6 +328,13 @@ def _seconds(environ: Environ, name: str) -> float:
     if 0 < seconds < float("inf"):
         return seconds
     raise RendezvousError(f'{name} is "{text}", which is no number of seconds above zero')
+
+
+def _transport(environ: Environ) -> str:
+    text = environ.get("HOCKET_TRANSPORT", "")
+    if text in ("", "tcp"):
+        return text
+    raise RendezvousError(f'HOCKET_TRANSPORT is "{text}"; it is "tcp", or not set, for shared memory within a host')
 
 
 def _digest(*words: str) -> bytes:

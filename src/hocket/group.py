@@ -39,7 +39,7 @@ from .calls.fastpath import (
 )
 from .calls.messages import ANY, Messages
 from .calls.session import Persistent, Session
-from .config import HOCKET_RUN, Config
+from .config import HOCKET_RUN, Config, told
 from .deadline import Deadline
 from .launch import aftermath
 from .rendezvous.links import Links
@@ -48,7 +48,7 @@ from .rendezvous.sockets import explained
 from .rendezvous.subgroups import form
 from .rendezvous.subgroups import meet as meet_part
 from .run.arena import Arena
-from .run.native import Native, create_outbox
+from .run.native import Ends, Native, create_outbox
 from .run.signature import Signature, tell
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -88,7 +88,8 @@ class Group:
         self.size = len(links.fds)
         self._links = links
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
-        native = Native(rank, links.fds, sockets, links.pidfds)
+        ends = Ends(links.fds, links.events, sockets, links.pidfds, links.places, links.crowd)
+        native = Native(rank, ends)
         links.close_outboxes()
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
@@ -465,14 +466,25 @@ class Group:
         return f"<Group rank {self.rank} of {self.size}>"
 
 
-def init(timeout: float | None = None) -> Group:
+def init(
+    timeout: float | None = None,
+    *,
+    rank: int | None = None,
+    size: int | None = None,
+    rendezvous: str | None = None,
+    secret: str | None = None,
+) -> Group:
     """Meet the other ranks of the job and form the group of them all.
 
     The job is told by the variables of `hocket run`, torchrun, mpirun (Open MPI, MPICH) or srun; with none of them set
     this is a world of one, in which every collective works. `timeout`, in seconds, is for the meeting and for every
-    call that names none of its own; by default HOCKET_TIMEOUT, or 30. Raises RendezvousError.
+    call that names none of its own; by default HOCKET_TIMEOUT, or 30.
+
+    Ranks of several hosts meet at `rendezvous`, "tcp://host:port", where rank 0 listens; `rank` and `size` are their
+    places, and `secret` is a text that all of them know and nobody else. What is not given is read from RANK,
+    WORLD_SIZE, HOCKET_RENDEZVOUS and HOCKET_SECRET. Raises RendezvousError.
     """
-    config = Config.from_env()
+    config = Config.from_env(told(rank, size, rendezvous, secret))
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout

@@ -142,7 +142,7 @@ class FakePort : public Port {
     send(peers, {slot, slot->data.get(), bytes, label, 0});
   }
 
-  bool reachable(const std::byte*, uint64_t bytes) const override {
+  bool reachable(Peers, const std::byte*, uint64_t bytes) const override {
     return bytes != 0 && world_.below(100) < world_.weather_.views;
   }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "messages/mailbox.h"
-#include "transport/shm/stream.h"
+#include "transport/outbox/stream.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "check.h"
-#include "transport/shm/endpoint.h"
+#include "transport/endpoint.h"
 
 // In one process, a memory file that several ranks map is mapped once. What they share are then the same addresses, and
 // a sanitizer sees their races, which it does not where each has a mapping of its own. Hidden, these two are called by
@@ -110,8 +110,8 @@ class Links {
   int size() const { return static_cast<int>(fds_.size()); }
 
   std::unique_ptr<Sleeper> open(int rank, std::function<void()> signals = {}) const {
-    return std::make_unique<Sleeper>(rank, fds_, sockets_[rank], std::vector<int>(fds_.size(), -1), slots_, kArena,
-                                     std::move(signals));
+    return std::make_unique<Sleeper>(rank, fds_, sockets_[rank], std::vector<int>(fds_.size(), -1), std::vector<int>(),
+                                     slots_, kArena, std::move(signals), size());
   }
 
   // Closes this rank's ends, as its death would.

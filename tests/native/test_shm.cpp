@@ -89,7 +89,8 @@ class Talker {
     if (!free(arena_[place])) return false;
     std::byte* at = memory_.arena() + place * (kSlots / 2);
     std::ranges::copy(data, at);
-    check(memory_.reachable(at, draw.bytes) && !memory_.reachable(data.data(), draw.bytes), "what is reachable?");
+    check(memory_.reachable(draw.peers, at, draw.bytes) && !memory_.reachable(draw.peers, data.data(), draw.bytes),
+          "what is reachable?");
     if (!memory_.post_view(draw.peers, at, draw.bytes, label)) return false;
     arena_[place].clear();
     for (int peer : draw.peers) arena_[place].emplace_back(peer, memory_.posted(peer));

@@ -15,7 +15,7 @@ import pytest
 from launching import LAUNCHER_VARIABLES, SECRET, Hocket, children, open_descriptors
 
 from hocket.rendezvous.links import forget_doors
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.server import StoreServer
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +51,6 @@ def address() -> str:
 
 
 @pytest.fixture
-def server(address: str) -> Iterator[UnixStoreServer]:
-    with closing(UnixStoreServer(address, SECRET).start()) as it:
+def server(address: str) -> Iterator[StoreServer]:
+    with closing(StoreServer(address, SECRET).start()) as it:
         yield it

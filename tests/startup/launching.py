@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hocket.rendezvous.store import UnixStore
+from hocket.rendezvous.store import SocketStore
 from moments import until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -109,6 +109,6 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return sorted(process.stdout.readline().strip() for _ in range(count))
 
 
-def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[UnixStore]:
+def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[SocketStore]:
     """A rank's end of the store at `address`."""
-    return closing(UnixStore(address, secret, timeout))
+    return closing(SocketStore(address, secret, timeout))

@@ -10,7 +10,7 @@ import sys
 import pytest
 from launching import SOURCE
 
-from hocket.config import Config, child_environ, seen
+from hocket.config import Config, child_environ, seen, told
 from hocket.errors import RendezvousError
 
 TORCHRUN = {
@@ -157,8 +157,25 @@ def test_wrong_variables_are_named(environ: dict[str, str], message: str) -> Non
     ],
 )
 def test_several_hosts_are_refused(environ: dict[str, str], variable: str) -> None:
-    with pytest.raises(RendezvousError, match=rf"\({variable}\): hocket connects the ranks of one host only by now"):
+    with pytest.raises(RendezvousError, match=rf"\({variable}\): the ranks of several hosts meet at HOCKET_RENDEZVOUS"):
         Config.from_env(environ)
+    across = {**environ, "HOCKET_RENDEZVOUS": "tcp://first:4711"}
+    with pytest.raises(RendezvousError, match="give them all one secret"):
+        Config.from_env(across)
+    found = Config.from_env({**across, "HOCKET_SECRET": "a text"})
+    assert (found.rank, found.size, found.address) == (2, 4, "tcp://first:4711")
+    assert found.secret != Config.from_env({**across, "HOCKET_SECRET": "another"}).secret
+    with pytest.raises(RendezvousError, match="is no meeting point"):
+        Config.from_env({**across, "HOCKET_SECRET": "a text", "HOCKET_RENDEZVOUS": "first"})
+
+
+def test_what_is_given_to_init_counts_more_than_the_environment() -> None:
+    given = told(1, 3, "tcp://[::1]:5000", "x", {"RANK": "0", "WORLD_SIZE": "9"})
+    found = Config.from_env(given)
+    assert (found.rank, found.size, found.address) == (1, 3, "tcp://[::1]:5000")
+    for half in ((1, None, None, None), (None, 3, "tcp://a:1", None), (1, 3, None, None)):
+        with pytest.raises(ValueError, match="together"):
+            told(*half, {})
 
 
 def test_timeout() -> None:

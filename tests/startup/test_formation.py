@@ -29,7 +29,7 @@ from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, PeerLost, RendezvousError
 from hocket.rendezvous import parcels
 from hocket.rendezvous.links import Links, join
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.subgroups import _HEADER, Part, form, meet
 
 SOON = 2.0  # seconds: generous; a death is noticed as soon as the kernel tells of it
@@ -39,7 +39,7 @@ SOON = 2.0  # seconds: generous; a death is noticed as soon as the kernel tells 
 
 
 @pytest.fixture
-def parent(address: str, server: UnixStoreServer) -> Iterator[list[Links]]:
+def parent(address: str, server: StoreServer) -> Iterator[list[Links]]:
     """The links of four ranks."""
     with parents(address, 4) as found:
         yield found
@@ -290,7 +290,7 @@ def test_form_orders_by_key_and_counts_for_those_without_a_colour() -> None:
     rows = np.array([[1, 5, 9], [0, 0, 0], [1, 5, -9], [1, 6, 0], [1, 5, 9]])
     found = []
     for r, (has, color, key) in enumerate(rows.tolist()):
-        links = Links([None if q == r else socket.socket() for q in range(5)], [], [], [], [])
+        links = Links([0] * 5, [None if q == r else socket.socket() for q in range(5)], [], [], [], [])
         found += [(r, number, form(links, lambda row: rows, color if has else None, key)) for number in range(2)]
         links.close()
     for r, number, part in found:

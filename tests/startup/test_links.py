@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from hocket.config import Config, job_secret
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
 from hocket.rendezvous import cards
-from hocket.rendezvous.links import Links, connect, forget_doors, join
+from hocket.rendezvous.links import Links, Terms, connect, forget_doors, join
 from hocket.rendezvous.mesh import Gone
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import dial
-from hocket.rendezvous.store import UnixStore
+from hocket.rendezvous.store import SocketStore
 
 
 def meet(config: Config, timeout: float | None = None) -> Links:
@@ -60,7 +61,7 @@ def _rank_with_child(config: Config, pipe: Any) -> None:
     signal.pause()
 
 
-def test_a_pidfd_tells_of_a_death_that_the_socket_hides(address: str, server: UnixStoreServer) -> None:
+def test_a_pidfd_tells_of_a_death_that_the_socket_hides(address: str, server: StoreServer) -> None:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     mine, theirs = configs(address, 2, "hocket run")
@@ -88,7 +89,7 @@ def test_a_pidfd_tells_of_a_death_that_the_socket_hides(address: str, server: Un
             there.close()
 
 
-def test_outboxes_can_be_closed_alone(address: str, server: UnixStoreServer) -> None:
+def test_outboxes_can_be_closed_alone(address: str, server: StoreServer) -> None:
     before = open_descriptors()
     with ThreadPoolExecutor(2) as pool:
         for links in pool.map(meet, configs(address, 2, "hocket run")):
@@ -106,7 +107,7 @@ def test_outboxes_can_be_closed_alone(address: str, server: UnixStoreServer) -> 
 class Recorder:
     """A store that everybody reads."""
 
-    def __init__(self, store: UnixStore) -> None:
+    def __init__(self, store: SocketStore) -> None:
         self.store, self.seen = store, [b""]
 
     def set(self, key: str, value: bytes) -> None:
@@ -119,16 +120,16 @@ class Recorder:
         return value
 
 
-def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: UnixStoreServer) -> None:
+def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: StoreServer) -> None:
     """The links are proved with the secret, with nothing else, and the store does not hold it."""
     secret = b"\1" + os.urandom(31)
 
     def rank(rank: int, secret: bytes = secret, timeout: float = 20.0) -> tuple[list[bytes], Links]:
         fd = os.memfd_create("test")
-        with closing(UnixStore(address, SECRET, 20.0)) as plain:
+        with closing(SocketStore(address, SECRET, 20.0)) as plain:
             store = Recorder(plain)
             try:
-                return store.seen, connect(store, rank, 2, fd, timeout, f"{secret[:1].hex()}/", secret=secret)
+                return store.seen, connect(store, rank, 2, fd, timeout, f"{secret[:1].hex()}/", terms=Terms(secret))
             finally:
                 os.close(fd)
 
@@ -142,9 +143,11 @@ def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: Uni
             links.close()
         # One who only knows what the store holds: all values of it, as secrets.
         waiting = pool.submit(rank, 0, b"\0" + secret, 2.0)
-        with closing(UnixStore(address, SECRET, 20.0)) as plain:
-            plain.set("00/1", (card := plain.get("00/0", 20.0))[:-1] + b"!")  # so that rank 0 waits for links
-            name = "@" + card[card.index(b"@hocket-") + 1 :][:39].decode()
+        with closing(SocketStore(address, SECRET, 20.0)) as plain:
+            card = plain.get("00/0", 20.0)
+            told = cards.Card.unpack(card)
+            plain.set("00/1", replace(told, rank=1, address="@nobody").pack())  # so that rank 0 waits for links
+            name = told.address
             for known in [card, *seen]:
                 with pytest.raises((RendezvousError, TimeoutError)):
                     dial(name, known, Deadline(1.0)).close()
@@ -190,7 +193,7 @@ def test_a_rank_that_gave_up_too_early_tries_again_and_meets(address: str, launc
                 return meet(config)
         raise AssertionError("never met")
 
-    with closing(UnixStoreServer(address, SECRET).start()), ThreadPoolExecutor(3) as pool:
+    with closing(StoreServer(address, SECRET).start()), ThreadPoolExecutor(3) as pool:
         found = [pool.submit(impatient if c.rank == early else lambda c=c: patient(c)) for c in ranks]  # type: ignore[misc]
         check_linked([each.result(60) for each in found])
         check_linked(list(pool.map(meet, ranks)))
@@ -210,22 +213,22 @@ def check_linked(found: list[Links]) -> None:
         links.close()
 
 
-def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: UnixStoreServer) -> None:
+def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: StoreServer) -> None:
     """The others' doors are closed; so the next try is for the next meeting."""
-    with closing(UnixStore(address, SECRET, 20.0)) as store:
+    with closing(SocketStore(address, SECRET, 20.0)) as store:
         fds = [os.memfd_create("test") for _ in range(2)]
 
         def first(rank: int) -> Links:
-            with closing(UnixStore(address, SECRET, 20.0)) as own:
-                return connect(own, rank, 2, fds[rank], 20.0, "0/", secret=SECRET)
+            with closing(SocketStore(address, SECRET, 20.0)) as own:
+                return connect(own, rank, 2, fds[rank], 20.0, "0/", terms=Terms(SECRET))
 
         with ThreadPoolExecutor(2) as pool:
             for links in pool.map(first, range(2)):
                 links.close()
         card = store.get("0/1", 1.0)
     with (
-        closing(UnixStoreServer(address + "x", SECRET).start()),
-        closing(UnixStore(address + "x", SECRET, 20.0)) as store,
+        closing(StoreServer(address + "x", SECRET).start()),
+        closing(SocketStore(address + "x", SECRET, 20.0)) as store,
     ):
         store.set("0/size", b"2")
         store.set("0/0", card)  # of one that has left
@@ -241,7 +244,7 @@ def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: UnixSt
         os.close(fd)
 
 
-def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: UnixStoreServer) -> None:
+def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: StoreServer) -> None:
     (config, _) = configs(address, 2, "hocket run")
     before = open_descriptors()
     for _ in range(20):
@@ -252,11 +255,11 @@ def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: 
     assert open_descriptors() <= before
 
 
-def test_a_forked_child_does_not_keep_the_door_open(address: str, server: UnixStoreServer) -> None:
+def test_a_forked_child_does_not_keep_the_door_open(address: str, server: StoreServer) -> None:
     (config, _) = configs(address, 2, "hocket run")
     with pytest.raises(RendezvousError):
         meet(config, 0.01)
-    with closing(UnixStore(address, SECRET, 20.0)) as store:
+    with closing(SocketStore(address, SECRET, 20.0)) as store:
         card = store.get("0/0", 1.0)
     name = card[card.index(b"@hocket-") + 1 :][:39].decode()
     child = os.fork()

@@ -21,10 +21,10 @@ from launching import SECRET, client, open_descriptors
 from hocket.config import Config
 from hocket.errors import RendezvousError
 from hocket.rendezvous.cards import Card, exchange
-from hocket.rendezvous.links import Links, connect, join
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.links import Links, Terms, connect, join
+from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import listen
-from hocket.rendezvous.store import UnixStore
+from hocket.rendezvous.store import SocketStore
 
 SIZES = (2, 3, 5, 8)
 
@@ -65,7 +65,7 @@ def configs(address: str, size: int, timeout: float = 10.0, launcher: str = "hoc
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_exchange(address: str, server: UnixStoreServer, size: int) -> None:
+def test_exchange(address: str, server: StoreServer, size: int) -> None:
     def rank(r: int) -> list[bytes]:
         with client(address) as store:
             return exchange(store, r, size, f"blob {r}".encode(), 10.0)
@@ -77,7 +77,7 @@ def test_exchange(address: str, server: UnixStoreServer, size: int) -> None:
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 @pytest.mark.parametrize("size", SIZES)
 def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int) -> None:
-    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
     found = outcomes({c.rank: lambda c=c: meet(c) for c in configs(address, size, launcher=launcher)})  # type: ignore[misc]
     if server is not None:
         server.close()
@@ -110,7 +110,7 @@ def test_a_world_of_one_meets_nobody() -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 def test_the_missing_ranks_are_named_by_all(address: str, launcher: str) -> None:
-    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
     there = [c for c in configs(address, 5, timeout=0.6, launcher=launcher) if c.rank in (0, 2, 3)]
     found = outcomes({c.rank: lambda c=c: meet(c) for c in there})  # type: ignore[misc]
     if server is not None:
@@ -123,12 +123,13 @@ def test_the_missing_ranks_are_named_by_all(address: str, launcher: str) -> None
 
 def test_rank_0_is_missing_under_another_launcher(address: str) -> None:
     with pytest.raises(
-        RendezvousError, match=r"nobody opened .* Rank 0 does: it may .* run on another host: hocket connects"
+        RendezvousError,
+        match=r"nobody opened .* Rank 0 does: it may .* run on another host: across hosts the ranks meet over TCP",
     ):
         meet(Config(1, 2, 1, 2, address, SECRET, "srun", 0.05))
 
 
-def test_two_processes_claim_one_rank(address: str, server: UnixStoreServer) -> None:
+def test_two_processes_claim_one_rank(address: str, server: StoreServer) -> None:
     def twin() -> list[bytes]:
         with client(address) as store:
             return exchange(store, 1, 2, secrets.token_bytes(8), 0.3)
@@ -137,11 +138,11 @@ def test_two_processes_claim_one_rank(address: str, server: UnixStoreServer) -> 
     assert any("two processes claim to be rank 1" in str(error) for error in found.values())
 
 
-def test_two_jobs_of_different_size_met(address: str, server: UnixStoreServer) -> None:
+def test_two_jobs_of_different_size_met(address: str, server: StoreServer) -> None:
     with client(address) as store, memory("") as fd:
         store.set("size", b"3")
         with pytest.raises(RendezvousError, match="two jobs met at one address: one has 2 ranks, the other 3"):
-            connect(store, 0, 2, fd, 10.0, secret=SECRET)
+            connect(store, 0, 2, fd, 10.0, terms=Terms(SECRET))
 
 
 class Told:
@@ -161,7 +162,7 @@ def own_card(fd: int) -> Card:
     """The card that this process leaves as rank 0."""
     store = Told(**{"1": b"no card"})
     with pytest.raises(RendezvousError, match="no card"):
-        connect(store, 0, 2, fd, 10.0, secret=SECRET)
+        connect(store, 0, 2, fd, 10.0, terms=Terms(SECRET))
     return Card.unpack(store.notes["0"])
 
 
@@ -176,15 +177,16 @@ def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str)
     with memory("") as fd:
         far = replace(own_card(fd), rank=1, host="faraway", pid=42, **changed)  # type: ignore[arg-type]
         with pytest.raises(
-            RendezvousError, match=rf"rank 1 \(pid 42 on faraway\) and rank 0 .* {words}: hocket connects"
+            RendezvousError,
+            match=rf"rank 0 .* and rank 1 \(pid 42 on faraway\) {words}, and nothing tells how they can reach",
         ):
-            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0, secret=SECRET)
+            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0, terms=Terms(SECRET))
 
 
 @pytest.mark.parametrize("blob", [b"", b"\xc1", b"no card", msgpack.packb([1, 2, 3]), msgpack.packb({"rank": 1})])
 def test_a_note_that_is_no_card(blob: bytes) -> None:
     with memory("") as fd, pytest.raises(RendezvousError, match=r"no card: do all ranks have one version of hocket\?"):
-        connect(Told(**{"1": blob}), 0, 2, fd, 10.0, secret=SECRET)
+        connect(Told(**{"1": blob}), 0, 2, fd, 10.0, terms=Terms(SECRET))
 
 
 def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
@@ -193,7 +195,7 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
         leaver = threading.Thread(target=lambda: listener.accept()[0].close())
         leaver.start()
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
-            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 0.5, secret=SECRET)
+            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 0.5, terms=Terms(SECRET))
         leaver.join()
 
 
@@ -201,7 +203,7 @@ def test_a_rank_that_arrived_and_died_is_not_waited_for(address: str) -> None:
     with memory("") as fd:
         dead = replace(own_card(fd), host="host", pid=42, address=address)
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but .*: .*Connection refused"):
-            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0, secret=SECRET)
+            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0, terms=Terms(SECRET))
 
 
 # ---- whole processes ----
@@ -217,7 +219,7 @@ def _join_often(config: Config, times: int, pipe: Any) -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 def test_a_process_may_join_again_and_again(address: str, launcher: str) -> None:
-    server = UnixStoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for config in configs(address, 3, launcher=launcher):
@@ -241,12 +243,12 @@ def test_a_process_may_join_again_and_again(address: str, launcher: str) -> None
 
 
 def _die_on_arrival(address: str) -> None:
-    store = UnixStore(address, SECRET, 10.0)
+    store = SocketStore(address, SECRET, 10.0)
     store.set("arrived", b"")
     signal.pause()
 
 
-def test_the_store_survives_a_client_killed(address: str, server: UnixStoreServer) -> None:
+def test_the_store_survives_a_client_killed(address: str, server: StoreServer) -> None:
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_die_on_arrival, args=(address,))
     process.start()
@@ -259,7 +261,7 @@ def test_the_store_survives_a_client_killed(address: str, server: UnixStoreServe
 
 
 def _hold_a_store(address: str, pipe: Any) -> None:
-    with closing(UnixStoreServer(address, SECRET).start()):
+    with closing(StoreServer(address, SECRET).start()):
         pipe.send("open")
         signal.pause()
 
@@ -275,7 +277,7 @@ def test_a_killed_store_leaves_no_name_behind(address: str) -> None:
         process.join(20)
         with pytest.raises(RendezvousError, match="the meeting point went away"):
             store.get("key", 10.0)
-    with closing(UnixStoreServer(address, SECRET, timeout=1.0)):  # the address is free
+    with closing(StoreServer(address, SECRET, timeout=1.0)):  # the address is free
         pass
     process.close()
     here.close()

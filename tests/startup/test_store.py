@@ -16,12 +16,12 @@ from launching import SECRET, client
 
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import MAX_FRAME, dial, listen
-from hocket.rendezvous.store import Absent, Taken, UnixStore
+from hocket.rendezvous.store import Absent, SocketStore, Taken
 
 
-def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServer) -> None:
+def test_a_note_is_read_by_who_waits_for_it(address: str, server: StoreServer) -> None:
     with client(address) as one, client(address) as other, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.get, "key", 10.0)
         one.set("key", b"\0value")
@@ -29,7 +29,7 @@ def test_a_note_is_read_by_who_waits_for_it(address: str, server: UnixStoreServe
         assert one.get("key", 0.0) == b"\0value"
 
 
-def test_a_key_is_written_once(address: str, server: UnixStoreServer) -> None:
+def test_a_key_is_written_once(address: str, server: StoreServer) -> None:
     with client(address) as store:
         store.set("key", b"1")
         store.set("key", b"1")
@@ -38,7 +38,7 @@ def test_a_key_is_written_once(address: str, server: UnixStoreServer) -> None:
         assert caught.value.value == b"1"
 
 
-def test_a_note_that_does_not_come(address: str, server: UnixStoreServer) -> None:
+def test_a_note_that_does_not_come(address: str, server: StoreServer) -> None:
     with client(address) as store, pytest.raises(Absent, match=r'nobody wrote "key" within 0\.1 s'):
         store.get("key", 0.1)
 
@@ -51,7 +51,7 @@ def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytes
             asked.set()
             return super().__contains__(key)
 
-    server = UnixStoreServer(address, SECRET).start()
+    server = StoreServer(address, SECRET).start()
     monkeypatch.setattr(server, "_notes", Notes())
     with client(address) as store, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(store.get, "key", 30.0)
@@ -63,7 +63,7 @@ def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytes
 
 
 def test_the_last_word_of_a_closed_store_is_heard(address: str) -> None:
-    server = UnixStoreServer(address, SECRET).start()
+    server = StoreServer(address, SECRET).start()
     with client(address) as store:
         store.set("key", b"")
         server.close("the reason")
@@ -75,24 +75,24 @@ def test_the_last_word_of_a_closed_store_is_heard(address: str) -> None:
 
 def test_nobody_listens(address: str) -> None:
     with pytest.raises(Absent, match=f"nobody opened the meeting point {address} within 0.1 s"):
-        UnixStore(address, SECRET, 0.1)
+        SocketStore(address, SECRET, 0.1)
 
 
-def test_the_address_is_held_by_another_job(address: str, server: UnixStoreServer) -> None:
+def test_the_address_is_held_by_another_job(address: str, server: StoreServer) -> None:
     with pytest.raises(RendezvousError, match="another job holds the meeting point"):
-        UnixStoreServer(address, SECRET, timeout=0.05)
+        StoreServer(address, SECRET, timeout=0.05)
 
 
 def test_an_early_client_waits_for_the_server(address: str) -> None:
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(UnixStore, address, SECRET, 10.0)
-        with closing(UnixStoreServer(address, SECRET).start()), closing(early.result()) as store:
+        early = pool.submit(SocketStore, address, SECRET, 10.0)
+        with closing(StoreServer(address, SECRET).start()), closing(early.result()) as store:
             store.set("key", b"")
 
 
-def test_another_jobs_secret_is_refused(address: str, server: UnixStoreServer) -> None:
+def test_another_jobs_secret_is_refused(address: str, server: StoreServer) -> None:
     with pytest.raises(RendezvousError, match="does not know this job's secret"):
-        UnixStore(address, b"another secret", 10.0)
+        SocketStore(address, b"another secret", 10.0)
     with client(address) as store:  # and the server goes on
         store.set("key", b"")
 
@@ -110,16 +110,16 @@ def test_another_user_is_refused(address: str, stranger: str) -> None:
                 listener.accept()
         else:
             with pytest.raises(RendezvousError, match=r"belongs to user id 0, not to 65534"):
-                UnixStore(address, SECRET, 10.0)
+                SocketStore(address, SECRET, 10.0)
 
     context = multiprocessing.get_context("fork")
     process = context.Process(target=be_the_stranger)
     if stranger == "host":
         process.start()
         with pytest.raises(RendezvousError, match=r"belongs to user id 65534, not to 0: it is no part of this job"):
-            UnixStore(address, SECRET, 10.0)
+            SocketStore(address, SECRET, 10.0)
     else:
-        server = UnixStoreServer(address, SECRET)  # not started: no thread of ours at the fork
+        server = StoreServer(address, SECRET)  # not started: no thread of ours at the fork
         process.start()
         with closing(server.start()):
             process.join(20)
@@ -139,7 +139,7 @@ def test_another_user_is_refused(address: str, stranger: str) -> None:
     ],
     ids=["too long", "not msgpack", "no request", "trailing byte", "cut off"],
 )
-def test_nonsense_ends_only_its_own_connection(address: str, server: UnixStoreServer, frame: bytes) -> None:
+def test_nonsense_ends_only_its_own_connection(address: str, server: StoreServer, frame: bytes) -> None:
     with closing(dial(address, SECRET, Deadline(10.0))) as sock:
         sock.sendall(frame)
         sock.shutdown(socket.SHUT_WR)
@@ -149,14 +149,14 @@ def test_nonsense_ends_only_its_own_connection(address: str, server: UnixStoreSe
         store.set("key", b"")
 
 
-def test_a_caller_that_says_nothing_holds_nobody_up(address: str, server: UnixStoreServer) -> None:
+def test_a_caller_that_says_nothing_holds_nobody_up(address: str, server: StoreServer) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as silent:
         silent.connect("\0" + address[1:])
         with client(address) as store:
             store.set("key", b"")
 
 
-def test_a_value_beyond_the_cap_is_refused_before_it_is_sent(address: str, server: UnixStoreServer) -> None:
+def test_a_value_beyond_the_cap_is_refused_before_it_is_sent(address: str, server: StoreServer) -> None:
     with client(address) as store:
         with pytest.raises(RendezvousError, match=f"at most {MAX_FRAME} are allowed"):
             store.set("key", bytes(MAX_FRAME))

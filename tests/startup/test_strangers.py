@@ -23,7 +23,7 @@ from hocket.errors import RendezvousError
 from hocket.rendezvous import links as rendezvous
 from hocket.rendezvous import reception
 from hocket.rendezvous.reception import Reception
-from hocket.rendezvous.server import UnixStoreServer
+from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import MAX_FRAME, Handshake, dial, listen, read
 from hocket.rendezvous.sockets import _digest as digest
 
@@ -78,9 +78,7 @@ def join_all(address: str, size: int, launcher: str) -> list[rendezvous.Links]:
 
 
 @pytest.mark.parametrize("count", [4, 200, 1000])
-def test_silent_callers_of_the_store_do_not_hold_up_a_rendezvous(
-    address: str, server: UnixStoreServer, count: int
-) -> None:
+def test_silent_callers_of_the_store_do_not_hold_up_a_rendezvous(address: str, server: StoreServer, count: int) -> None:
     threads = threading.active_count()
     with silent(address, count):
         begin = time.monotonic()
@@ -94,7 +92,7 @@ def test_silent_callers_of_the_store_do_not_hold_up_a_rendezvous(
 
 @pytest.mark.parametrize("count", [4, 200, 1000])
 def test_silent_callers_of_a_rank_do_not_hold_up_a_rendezvous(
-    address: str, server: UnixStoreServer, count: int, monkeypatch: pytest.MonkeyPatch
+    address: str, server: StoreServer, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are there before the first rank calls."""
     with ExitStack() as stack:
@@ -113,12 +111,12 @@ def test_silent_callers_of_a_rank_do_not_hold_up_a_rendezvous(
 
 def test_silent_callers_are_sent_away_when_their_time_is_over(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reception, "Deadline", lambda seconds: Deadline(seconds / 50))
-    with closing(UnixStoreServer(address, SECRET).start()), silent(address, 9) as strangers:
+    with closing(StoreServer(address, SECRET).start()), silent(address, 9) as strangers:
         strangers[4].sendall(bytes(16))  # half a handshake
         assert all(is_closed(stranger) for stranger in strangers)
 
 
-def test_of_too_many_the_longest_silent_has_to_go(address: str, server: UnixStoreServer) -> None:
+def test_of_too_many_the_longest_silent_has_to_go(address: str, server: StoreServer) -> None:
     """Not one that has begun to prove itself."""
     with closing(connect(address)) as early, silent(address, reception.STRANGERS - 1) as first:
         early.sendall(bytes(16))
@@ -191,7 +189,7 @@ DISHONEST: dict[str, Callable[[socket.socket], None]] = {
 
 
 @pytest.mark.parametrize("what", DISHONEST)
-def test_the_dishonest_are_refused_and_the_job_is_unharmed(address: str, server: UnixStoreServer, what: str) -> None:
+def test_the_dishonest_are_refused_and_the_job_is_unharmed(address: str, server: StoreServer, what: str) -> None:
     threads = threading.active_count()
     for _ in range(5):
         with closing(connect(address)) as sock:
@@ -204,7 +202,7 @@ def test_the_dishonest_are_refused_and_the_job_is_unharmed(address: str, server:
         assert store.get("key", 1.0) == b"value"
 
 
-def test_the_right_proof_by_hand_is_accepted(address: str, server: UnixStoreServer) -> None:
+def test_the_right_proof_by_hand_is_accepted(address: str, server: StoreServer) -> None:
     """Which shows that those above were refused for what is wrong with them."""
     mine = bytes(range(16))
     with closing(connect(address)) as sock:
@@ -219,7 +217,7 @@ def test_the_right_proof_by_hand_is_accepted(address: str, server: UnixStoreServ
         assert msgpack.unpackb(take(sock, length)) == ["ok", b""]
 
 
-def test_a_thousand_waits_cost_no_thread(address: str, server: UnixStoreServer) -> None:
+def test_a_thousand_waits_cost_no_thread(address: str, server: StoreServer) -> None:
     threads = threading.active_count()
     body = msgpack.packb(["get", "key", 1000.0])
     with ExitStack() as stack:
@@ -235,7 +233,7 @@ def test_a_thousand_waits_cost_no_thread(address: str, server: UnixStoreServer) 
             assert sock.recv(99) == struct.pack("<I", len(answer)) + answer
 
 
-def test_an_answer_that_is_not_taken_holds_nobody_up(address: str, server: UnixStoreServer) -> None:
+def test_an_answer_that_is_not_taken_holds_nobody_up(address: str, server: StoreServer) -> None:
     """More than a socket's buffer holds, for one who does not read; it may still take it later."""
     value = os.urandom(MAX_FRAME - 100)
     body = msgpack.packb(["get", "key", 0.0])
@@ -264,7 +262,7 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_server_survives_that_descriptors_are_used_up(address: str, server: UnixStoreServer) -> None:
+def test_a_server_survives_that_descriptors_are_used_up(address: str, server: StoreServer) -> None:
     """It neither ends nor spins, and goes on when there are some again."""
     late = socket.socket(socket.AF_UNIX)
     late.settimeout(20)
@@ -280,7 +278,7 @@ def test_a_server_survives_that_descriptors_are_used_up(address: str, server: Un
         assert len(take(late, 16)) == 16  # the nonce
 
 
-def test_silent_strangers_go_first_where_descriptors_are_used_up(address: str, server: UnixStoreServer) -> None:
+def test_silent_strangers_go_first_where_descriptors_are_used_up(address: str, server: StoreServer) -> None:
     member = socket.socket(socket.AF_UNIX)
     member.setblocking(False)
     with closing(member), silent(address, 3) as strangers:
@@ -294,7 +292,7 @@ def test_silent_strangers_go_first_where_descriptors_are_used_up(address: str, s
 
 def test_one_that_is_not_patient_gives_up_and_says_why(address: str) -> None:
     with (
-        closing(UnixStoreServer(address, SECRET, patient=False).start()),
+        closing(StoreServer(address, SECRET, patient=False).start()),
         client(address) as store,
         closing(socket.socket(socket.AF_UNIX)) as late,
         ThreadPoolExecutor(1) as pool,

@@ -193,7 +193,7 @@ def far_away(path: str) -> None:
     rank = int(os.environ["RANK"])
     links.whereabouts = lambda: (f"boot {rank}", "one network")
     with pytest.raises(
-        hocket.RendezvousError, match="are on different hosts: hocket connects the ranks of one host only"
+        hocket.RendezvousError, match="are on different hosts, and nothing tells how they can reach each other"
     ):
         dist.init_process_group("hocket", store=dist.FileStore(path, 2), rank=rank, world_size=2)
 

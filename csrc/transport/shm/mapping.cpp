@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "transport/shm/layout.h"
+#include "transport/outbox/layout.h"
 #include "wait/wait.h"
 
 namespace hocket {

@@ -175,7 +175,7 @@ class Dispatch:
         """The plan for `call`, which keeps its promise and fits the operator."""
         signature, algorithm = call.signature, call.how.algorithm
         if algorithm is None:
-            algorithm = choose(signature.collective, signature.nbytes, self.size).algorithm
+            algorithm = choose(signature.collective, signature.nbytes, self.size, self.native.topology).algorithm
         chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline)
         op = call.op
         if op is not None and op.function is not None and signature.order == "same" and not chosen.facts.rank_order:

@@ -35,8 +35,18 @@ def run(
     grace: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between SIGTERM and SIGKILL when the job is ended.")
     ] = 5.0,
+    nnodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many hosts; on each of them this command is started.")
+    ] = 1,
+    node_rank: Annotated[
+        int | None, typer.Option(min=0, metavar="K", help="Which of the hosts this one is, from 0.")
+    ] = None,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Where the ranks of several hosts meet: an address of host 0."),
+    ] = None,
 ) -> None:
-    """Run a program as several ranks on this host.
+    """Run a program as several ranks on this host, or on each of several.
 
     Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and what hocket.init() needs to find the others; for
     torch.distributed, MASTER_ADDR and MASTER_PORT (a free port), unless they are set.
@@ -52,16 +62,24 @@ def run(
         hocket run -n auto --tag-output -m my_package.train
 
         hocket run -n 2 --timeout 60 ./my_program -v
+
+    On two hosts, with one HOCKET_SECRET (openssl rand -hex 16) in the environment of both:
+
+        hocket run -n 4 --nnodes 2 --node-rank 0 --rendezvous tcp://first:4711 train.py
+
+        hocket run -n 4 --nnodes 2 --node-rank 1 --rendezvous tcp://first:4711 train.py
     """
+    from ..config import Node
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
 
     try:
         argv = command_line(command, module=module)
+        node = Node.of(node_rank, nnodes, rendezvous)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
-        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace)
+        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node)
     except (OSError, RendezvousError) as error:  # not executable after all, or too many processes or open files
         typer.echo(f"hocket run: {error}", err=True)
         code = 126

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from ..config import child_environ
+from ..config import Node, child_environ
 from ..deadline import Deadline
-from ..rendezvous.server import UnixStoreServer
+from ..rendezvous.server import StoreServer
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
 from .processes import Child, Guard, describe
@@ -38,22 +38,25 @@ def run_command(
     tag_output: bool = False,
     timeout: float | None = None,
     grace: float = processes.GRACE,
+    node: Node | None = None,
 ) -> int:
     """Run `command` as `size` ranks and return the job's exit code.
 
     That is 0, or the code of the rank that failed first (128 + signal for one that was killed), 124 after `timeout`
     seconds, or 128 + signal where this process is told to end. When a rank fails, the others get SIGTERM, and SIGKILL
     `grace` seconds later; no process of the job outlives this call, or this process. To be called in the main thread.
+    As one `node` of several it runs that one's part of the job, and the ranks meet where it says.
     """
     address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
     with ExitStack() as stack:
         signals = stack.enter_context(_signals())
         guard = stack.enter_context(closing(Guard()))
-        stack.enter_context(closing(UnixStoreServer(address, secret).start()))
+        if node is None:
+            stack.enter_context(closing(StoreServer(address, secret).start()))
         port = stack.enter_context(processes.reserved_port())
         job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
         for rank in range(size):
-            job.start(rank, command, child_environ(rank, size, address, secret, port))
+            job.start(rank, command, child_environ(rank, size, address, secret, port, node=node))
         return job.run()
 
 

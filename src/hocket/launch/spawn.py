@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from ..config import child_environ
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost
-from ..rendezvous.server import UnixStoreServer
+from ..rendezvous.server import StoreServer
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, is_consequence, left_too_early
 from .processes import Child, Guard, describe
@@ -118,7 +118,7 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
     ranks: list[_Rank] = []
     with ExitStack() as stack:
         guard = stack.enter_context(closing(Guard()))
-        stack.enter_context(closing(UnixStoreServer(address, secret).start()))
+        stack.enter_context(closing(StoreServer(address, secret).start()))
         port = stack.enter_context(processes.reserved_port())
         stack.callback(_finish, ranks)
         for rank in range(size):

@@ -14,12 +14,14 @@ from ..errors import RendezvousError
 from .sockets import USED_UP
 from .store import Absent, Store, Taken
 
-ONE_HOST = "hocket connects the ranks of one host only by now"
-
 
 @dataclass(frozen=True)
 class Card:
-    """What a rank tells the others about itself. No secret: everybody may see it."""
+    """What a rank tells the others about itself. No secret: everybody may see it.
+
+    `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
+    no memory with anybody.
+    """
 
     rank: int
     host: str
@@ -27,14 +29,18 @@ class Card:
     boot: str
     network: str
     address: str
+    remote: str = ""
+    alone: bool = False
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
         """Read a card. Raises RendezvousError where the blob is none."""
         with suppress(ValueError):
-            match msgpack.unpackb(blob):
-                case [int(rank), str(host), int(pid), str(boot), str(network), str(address)]:
-                    return Card(rank, host, pid, boot, network, address)
+            unpacker = msgpack.Unpacker()  # what follows the card is padding
+            unpacker.feed(blob)
+            match next(unpacker, None):
+                case [int(rank), str(host), int(pid), str(boot), str(net), str(address), str(remote), bool(alone)]:
+                    return Card(rank, host, pid, boot, net, address, remote, alone)
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
 
     def pack(self) -> bytes:
@@ -56,14 +62,24 @@ def whereabouts() -> tuple[str, str]:
         return socket.gethostname(), ""  # a container without /proc
 
 
-def check_one_host(cards: list[Card]) -> None:
-    """Raise RendezvousError, which names two ranks, unless all can reach each other's sockets."""
-    first = cards[0]
-    for card in cards:
-        if card.boot != first.boot:
-            raise RendezvousError(f"{card} and {first} are on different hosts: {ONE_HOST}")
-        if card.network != first.network:
-            raise RendezvousError(f"{card} and {first} are in different network namespaces (containers): {ONE_HOST}")
+def places(cards: list[Card]) -> list[int]:
+    """The host of each rank, as a number: ranks of one number share memory. The same list on every rank.
+
+    Raises RendezvousError, which names two ranks, where some are apart and cannot be reached from elsewhere.
+    """
+    seen: dict[tuple[object, ...], int] = {}
+    keys = [(card.boot, card.network, card.rank if card.alone else None) for card in cards]
+    numbers = [seen.setdefault(key, len(seen)) for key in keys]
+    for card, number in zip(cards, numbers, strict=True):
+        if len(seen) == 1 or (card.remote and cards[0].remote):
+            continue
+        other = next(other for other, its in zip(cards, numbers, strict=True) if its != number)
+        apart = "on different hosts" if card.boot != other.boot else "in different network namespaces (containers)"
+        raise RendezvousError(f"{card} and {other} are {apart}, and nothing tells how they can reach each other: {HOW}")
+    return numbers
+
+
+HOW = "across hosts the ranks meet over TCP, at hocket.init(rendezvous='tcp://host:port') or HOCKET_RENDEZVOUS"
 
 
 def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, prefix: str = "") -> list[bytes]:

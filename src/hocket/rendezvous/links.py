@@ -8,11 +8,14 @@ rank r dials every lower rank               A Unix socket per pair, over which t
 
 Hocket's own launcher holds the store in its process. Under other launchers rank 0 does, while the ranks meet.
 
-What protects the links: listeners have random names, the kernel tells the other end's user id, and both ends prove the
-job's secret. That comes from the launcher and is never written into the store, which may be one that everybody can read
-(torch's is plain TCP): who reads the cards learns where the ranks listen, and cannot speak to them. Who can write the
-store as well can keep the ranks from meeting, but not meet them. Where a launcher gives no secret, each rank derives
-one from what identifies the job, which others may guess: there the user id is what keeps them out.
+Ranks of different hosts are linked by TCP instead, and share no memory. They meet at a TCP store, which rank 0 holds.
+
+What protects the links: listeners have random names, the kernel tells the other end's user id on one host, and both
+ends prove the job's secret, without which nothing is done across hosts. That comes from the launcher or the user and is
+never written into the store, which may be one that everybody can read (torch's is plain TCP): who reads the cards
+learns where the ranks listen, and cannot speak to them. Who can write the store as well can keep the ranks from
+meeting, but not meet them. Where a launcher gives no secret, each rank of a host derives one from what identifies the
+job, which others may guess: there the user id is what keeps them out.
 """
 
 from __future__ import annotations
@@ -20,44 +23,75 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..config import HOCKET_RUN, Config
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .cards import ONE_HOST, Card, check_one_host, exchange, whereabouts
-from .mesh import Gone, Mesh
-from .server import UnixStoreServer
-from .sockets import explained, listen, reason
-from .store import Absent, Store, Taken, UnixStore
+from .cards import HOW, Card, exchange, places, whereabouts
+from .mesh import Gone, Look, Mesh
+from .server import CLOSED, StoreServer
+from .sockets import explained, listen, own_address, reason, steer, tcp_url
+from .store import Absent, Closed, SocketStore, Store, Taken
 
 
-@dataclass
+@dataclass(frozen=True)
+class Terms:
+    """What a rank needs to be linked with others, also once more: the job's secret, the way to other hosts, whether it
+    shares memory with nobody, and the congestion control of its TCP sockets (empty: chosen)."""
+
+    secret: bytes = field(repr=False)
+    towards: str = ""
+    alone: bool = False
+    congestion: str = ""
+
+
+@dataclass(eq=False)
 class Links:
     """What one rank holds of the others; every list is indexed by rank.
 
-    `sockets` are connected Unix stream sockets, non-blocking, None at the own rank. `fds` are the descriptors that the
-    peers gave, and a duplicate of the own one. `pidfds` become readable when a peer's process ends, whoever else still
-    holds its sockets; -1 at the own rank. The Links own all of them; `close` closes them. `formations` counts the
-    subgroups that were begun.
+    `places` are numbers of hosts: ranks of one number share memory. `sockets` are connected stream sockets,
+    non-blocking, Unix on one host and TCP between hosts, None at the own rank. `fds` are the descriptors that the peers
+    gave, and a duplicate of the own one. `pidfds` become readable when a peer's process ends, whoever else still holds
+    its sockets; -1 at the own rank. From another host there are no descriptors, but -1. `events` are eventfds of this
+    host's ranks, where there are several hosts. The Links own all of them; `close` closes them. `crowd` ranks share the
+    cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
+    to link anew.
     """
 
+    places: list[int]
     sockets: list[socket.socket | None]
     fds: list[int]
     hosts: list[str]
     pids: list[int]
     pidfds: list[int]
+    events: list[int] = field(default_factory=list)
+    crowd: int = 0
     formations: int = 0
+    terms: Terms | None = None
+
+    def __post_init__(self) -> None:
+        self.crowd = self.crowd or len(self.places)
+        if self.is_far:
+            _far.add(self)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether there are several hosts."""
+        return len(set(self.places)) > 1
 
     def name(self, rank: int) -> str:
         """How messages call a rank."""
         return f"rank {rank} (pid {self.pids[rank]} on {self.hosts[rank]})"
 
     def close_outboxes(self) -> None:
-        """Close `fds`: what they stand for has been mapped."""
-        while self.fds:
-            os.close(self.fds.pop())
+        """Close `fds` and `events`: what they stand for has been mapped, and duplicated."""
+        for fds in (self.fds, self.events):
+            while fds:
+                if (fd := fds.pop()) >= 0:
+                    os.close(fd)
 
     def close(self) -> None:
         """Close all sockets and descriptors. A second call does nothing."""
@@ -72,24 +106,54 @@ class Links:
 
 @dataclass
 class Door:
-    """Where one rank listens while the ranks meet. Once its address is `told`, others may come at any time."""
+    """Where one rank listens while the ranks meet: for those of its host, and for others where there may be some. Once
+    its addresses are `told`, others may come at any time."""
 
     listener: socket.socket
+    remote: socket.socket | None = None
+    name: str = ""
     told: bool = False
 
     @staticmethod
-    def open() -> Door:
-        """A door with a name that nobody can guess."""
-        return Door(listen(f"@hocket-{secrets.token_hex(16)}"))
+    def open(towards: str = "") -> Door:
+        """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address."""
+        name = secrets.token_hex(16)
+        with ExitStack() as undo:
+            door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
+            if towards:
+                door.remote = listen(own_address(towards))
+            undo.pop_all()
+        return door
 
     @property
     def address(self) -> str:
         """Its name, as others dial it."""
         return f"@{self.listener.getsockname()[1:].decode()}"
 
+    def card(self, rank: int, alone: bool) -> Card:
+        """What the others must know to come here."""
+        host, pid = socket.gethostname(), os.getpid()
+        return Card(rank, host, pid, *whereabouts(), self.address, self.remote_address, alone)
+
+    @property
+    def remote_address(self) -> str:
+        """As ranks of other hosts dial it; empty where they cannot."""
+        if self.remote is None:
+            return ""
+        host, port, *_ = self.remote.getsockname()
+        return tcp_url(host, port, self.name)
+
+    @property
+    def listeners(self) -> list[tuple[socket.socket, bytes | None]]:
+        """The sockets, and what they are called in proofs."""
+        near: list[tuple[socket.socket, bytes | None]] = [(self.listener, None)]
+        return near if self.remote is None else [*near, (self.remote, self.name.encode())]
+
     def close(self) -> None:
         """Listen no longer."""
         self.listener.close()
+        if self.remote is not None:
+            self.remote.close()
 
 
 @dataclass
@@ -124,6 +188,20 @@ def forget_doors() -> None:
         meeting.leave()
 
 
+_far: weakref.WeakSet[Links] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """A connection lasts until nobody holds it: so a child does not, and its parent's death shows on other hosts."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for links in list(_far):
+        for sock in links.sockets:
+            if sock is not None and sock.family != socket.AF_UNIX:
+                os.dup2(null, sock.fileno(), inheritable=False)  # the number stays taken, as its owner believes
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go)
 os.register_at_fork(after_in_child=forget_doors)  # a rank is one process: its children do not open in its name
 
 
@@ -136,11 +214,11 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
     deadline = Deadline(config.timeout if timeout is None else timeout)
     if config.size == 1:
         with explained("this rank cannot start"):
-            return Links([None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1])
+            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1])
     meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
     try:
         with explained("this rank cannot meet the others"):
-            meeting.door = meeting.door or Door.open()
+            meeting.door = meeting.door or Door.open(config.towards)
             links = _meet(config, fd, deadline, meeting.door, f"{meeting.number}/")
         meeting.over()
         return links
@@ -156,20 +234,34 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
 
 def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
     """Find the store, or open it, and connect."""
-    address = config.address if config.launcher == HOCKET_RUN else f"{config.address}/{prefix}"
+    own = config.launcher == HOCKET_RUN or config.address.startswith("tcp://")  # of all meetings
+    address = config.address if own else f"{config.address}/{prefix}"
     server = None
     with ExitStack() as stack:
         try:
             if config.hosts_store:
-                server = UnixStoreServer(address, config.secret, deadline.left(), patient=False)
+                server = StoreServer(address, config.secret, deadline.left(), patient=False)
                 stack.enter_context(closing(server)).start()
-            store = stack.enter_context(closing(UnixStore(address, config.secret, deadline.left())))
-            return connect(
-                store, config.rank, config.size, fd, deadline.left(), prefix, secret=config.secret, door=door
-            )
+            while True:
+                store = stack.enter_context(closing(SocketStore(address, config.secret, deadline.left())))
+                try:
+                    return connect(
+                        store,
+                        config.rank,
+                        config.size,
+                        fd,
+                        deadline.left(),
+                        prefix,
+                        terms=Terms(config.secret, config.towards, config.transport == "tcp", config.congestion),
+                        door=door,
+                    )
+                except Closed as error:
+                    if str(error) != CLOSED or not config.address.startswith("tcp://") or not deadline.left():
+                        raise
+                    store.close()  # it was that of an earlier meeting, at the same port
         except Absent as error:
             holder = "The launcher" if config.launcher == HOCKET_RUN else "Rank 0"
-            where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {ONE_HOST}"
+            where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {HOW}"
             raise RendezvousError(where) from None
         except (RendezvousError, OSError) as error:
             if server is not None:
@@ -185,36 +277,67 @@ def connect(
     timeout: float,
     prefix: str = "",
     *,
-    secret: bytes,
+    terms: Terms,
     door: Door | None = None,
 ) -> Links:
     """Link this rank with every other one, and swap `fd` for theirs. Raises RendezvousError after `timeout` seconds.
 
-    `secret` is the job's, which all ranks know from elsewhere and prove to each other. A `door` remains the caller's.
+    The secret of `terms` is the job's, which all ranks know from elsewhere and prove to each other. A `door` remains
+    the caller's.
     """
     deadline = Deadline(timeout)
-    with ExitStack() as undo, ExitStack() as stack, explained("this rank cannot be connected"):
-        door = door or stack.enter_context(closing(Door.open()))
-        pidfd = os.pidfd_open(os.getpid())
-        stack.callback(os.close, pidfd)
-        own = os.dup(fd)
-        undo.callback(os.close, own)
+    with ExitStack() as stack, explained("this rank cannot be connected"):
+        door = door or stack.enter_context(closing(Door.open(terms.towards)))
         try:
             store.set(f"{prefix}size", str(size).encode())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
             raise RendezvousError(f"two jobs met at one address: one has {size} ranks, the other {theirs}") from None
-        card = Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), door.address)
+        card = door.card(rank, terms.alone)
         door.told = True
         blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)
         cards = [Card.unpack(blob) for blob in blobs]
-        check_one_host(cards)
-        mesh = Mesh(door.listener, [str(card) for card in cards], [card.address for card in cards], rank, secret)
-        found = mesh.run([fd, pidfd], deadline)
+        return meet_at(door, cards, rank, fd, terms, deadline)
+
+
+def meet_at(
+    door: Door, cards: list[Card], rank: int, fd: int, terms: Terms, deadline: Deadline, look: Look = None
+) -> Links:
+    """Link with the ranks that left these cards, all of which are at their doors, and swap `fd` for theirs on one host.
+
+    `look(ranks)` is called again and again while these are waited for, and may raise.
+    """
+    size = len(cards)
+    with ExitStack() as undo, ExitStack() as stack:
+        pidfd = os.pidfd_open(os.getpid())
+        stack.callback(os.close, pidfd)
+        own = os.dup(fd)
+        undo.callback(os.close, own)
+        hosts = places(cards)
+        near = [host == hosts[rank] for host in hosts]
+        addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
+        mesh = Mesh(door.listeners, [str(card) for card in cards], addresses, rank, terms.secret)
+        given = [fd, pidfd]
+        if not all(near):
+            given.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            undo.callback(os.close, given[2])
+        found = mesh.run(given, deadline, look)
         undo.pop_all()
-    links = Links([None] * size, [own] * size, [c.host for c in cards], [c.pid for c in cards], [-1] * size)
-    for peer, (sock, (outbox, process)) in found.items():
-        links.sockets[peer], links.fds[peer], links.pidfds[peer] = sock, outbox, process
+    fds = [own if peer == rank else -1 for peer in range(size)]
+    links = Links(hosts, [None] * size, fds, [c.host for c in cards], [c.pid for c in cards], [-1] * size)
+    links.terms, links.crowd = terms, sum(card.boot == cards[rank].boot for card in cards)
+    if links.is_far:
+        links.events = [given[2] if peer == rank else -1 for peer in range(size)]
+    for peer, (sock, theirs) in found.items():
+        links.sockets[peer] = sock
+        for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):
+            fds[peer] = fd
+    try:
+        for sock, _ in found.values():
+            steer(sock, terms.congestion)
+    except RendezvousError:
+        links.close()
+        raise
     return links
 
 

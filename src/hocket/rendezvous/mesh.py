@@ -1,9 +1,10 @@
-"""One socket between every two ranks that have read each other's cards, and over it a descriptor of each's memory.
+"""One socket between every two ranks that have read each other's cards, and on one host a descriptor of each's memory.
 
 ```
 rank r dials every lower rank, and is dialled by every higher one       all at the same time, in one loop
 both prove to belong to the job                                         strangers only ever get this far
-both send their rank, their outbox and a pidfd of their process
+both send their rank, and on one host their outbox, a pidfd of their process and, where there are several hosts, an
+     eventfd
 both say "met" when they have all that of every rank                    so that none is met by some ranks only
 ```
 
@@ -15,20 +16,25 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
+from typing import TypeAlias
 
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .parcels import Incoming, Outgoing
 from .reception import Reception
-from .sockets import Handshake, reach, reason
+from .sockets import Address, Handshake, finish, reach, reason
 
 _RANK = struct.Struct("<I")
 _MET = b"\1"
 _LOST = (EOFError, ConnectionError)  # what shows that the other end has left
+_LOOK = 0.02  # seconds between two looks of the owner
 _AGAIN = 0.005  # seconds between two attempts, where a listener holds too many callers or sent us away
+
+
+Look: TypeAlias = "Callable[[list[int]], object] | None"
 
 
 class Gone(RendezvousError):
@@ -41,7 +47,8 @@ class _Line:
     def __init__(self, sock: socket.socket, dialled: int | None) -> None:
         self.sock, self.dialled = sock, dialled
         self.peer: int | None = None  # known when it has said so
-        self.greeting = Incoming(sock, _RANK.size, 2)
+        self.is_near = sock.family == socket.AF_UNIX
+        self.greeting = Incoming(sock, _RANK.size, 3)
         self.met = Incoming(sock, len(_MET))
 
     def say(self, data: bytes, fds: Sequence[int] = ()) -> None:
@@ -51,15 +58,19 @@ class _Line:
 
 
 class Mesh:
-    """The links of one rank, on their way. `names[r]` and `addresses[r]` are told by the cards; `fds` are given to all.
-
-    `run` makes them, once.
+    """The links of one rank, on their way. `names[r]` and `addresses[r]` are told by the cards; `listeners` are this
+    rank's, each with the name that is proved there. `run` makes the links, once.
     """
 
     def __init__(
-        self, listener: socket.socket, names: Sequence[str], addresses: Sequence[str], rank: int, secret: bytes
+        self,
+        listeners: Sequence[tuple[socket.socket, bytes | None]],
+        names: Sequence[str],
+        addresses: Sequence[str],
+        rank: int,
+        secret: bytes,
     ) -> None:
-        self._listener, self._names, self._addresses = listener, names, addresses
+        self._listeners, self._names, self._addresses = listeners, names, addresses
         self._rank, self._secret = rank, secret
         self._fds: Sequence[int] = ()
         self._undial = list(range(rank))  # who is still to be dialled
@@ -69,12 +80,15 @@ class Mesh:
         self._nap = Deadline(0.0)  # before anybody is dialled again
         self._undo = ExitStack()  # closes what came, unless all goes well
 
-    def run(self, fds: Sequence[int], deadline: Deadline) -> dict[int, tuple[socket.socket, list[int]]]:
-        """Give `fds` to all. A socket and as many descriptors, the caller's from now on, by peer.
+    def run(
+        self, fds: Sequence[int], deadline: Deadline, look: Look = None
+    ) -> dict[int, tuple[socket.socket, list[int]]]:
+        """Give `fds` to all of this host. A socket and as many descriptors, none from another host, by peer; they are
+        the caller's from now on. `look(ranks)` is called again and again while these are waited for, and may raise.
 
         Raises RendezvousError, which names who could not be connected.
         """
-        self._fds = fds
+        self._fds, self._look = fds, look
         with self._undo:
             try:
                 self._loop(deadline)
@@ -86,21 +100,37 @@ class Mesh:
         return {peer: (line.sock, line.greeting.fds) for peer, line in self._lines.items()}
 
     def _failed(self, why: str, kind: type[RendezvousError] = RendezvousError) -> RendezvousError:
+        return kind(
+            f"{', '.join(self._names[peer] for peer in self._missing())} arrived, but could not be connected: {why}"
+        )
+
+    def _missing(self) -> list[int]:
         others = [peer for peer in range(len(self._names)) if peer != self._rank]
         missing = [peer for peer in others if peer not in self._lines]
-        missing = missing or [peer for peer in others if not self._lines[peer].met.data]
-        return kind(f"{', '.join(self._names[peer] for peer in missing)} arrived, but could not be connected: {why}")
+        return missing or [peer for peer in others if not self._lines[peer].met.data]
 
     def _loop(self, deadline: Deadline) -> None:
         with selectors.DefaultSelector() as selector:
             self._selector = selector
-            reception = Reception(self._listener, self._secret, selector, self._open, patient=False)
-            with closing(reception):
+            with ExitStack() as stack:
+                halls = [
+                    stack.enter_context(
+                        closing(Reception(sock, self._secret, selector, self._open, patient=False, name=name))
+                    )
+                    for sock, name in self._listeners
+                ]
                 while not self._all_met():
                     if not deadline.left():
                         raise RendezvousError(f"no answer within {deadline}")
                     self._dial()
-                    limits = [deadline.left(), reception.tick(), _AGAIN if self._undial else None]
+                    if self._look is not None:
+                        self._look(self._missing())
+                    limits = [
+                        _LOOK if self._look else None,
+                        deadline.left(),
+                        *(hall.tick() for hall in halls),
+                        _AGAIN if self._undial else None,
+                    ]
                     for key, _ in selector.select(min(left for left in limits if left is not None)):
                         key.data()
 
@@ -119,8 +149,21 @@ class Mesh:
                 continue
             self._undial.remove(peer)
             self._undo.callback(sock.close)
-            handshake = Handshake(sock, self._secret, "caller")
-            self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, peer, sock, handshake))
+            self._selector.register(sock, selectors.EVENT_WRITE, partial(self._reached, peer, sock))
+
+    def _reached(self, peer: int, sock: socket.socket) -> None:
+        """The connection is there, or has failed."""
+        self._selector.unregister(sock)
+        try:
+            finish(sock)
+        except ConnectionRefusedError as error:
+            raise Gone(f"{self._names[peer]} is not there any more: {error}") from error
+        except ConnectionError:
+            sock.close()
+            self._dial_later(peer)
+            return
+        handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, peer, sock, handshake))
 
     def _prove(self, peer: int, sock: socket.socket, handshake: Handshake) -> None:
         try:
@@ -144,7 +187,7 @@ class Mesh:
         self._undo.callback(line.greeting.close)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, line))
         with suppress(*_LOST):  # it is heard of again when it is read
-            line.say(_RANK.pack(self._rank), self._fds)
+            line.say(_RANK.pack(self._rank), self._fds if line.is_near else ())
 
     def _hear(self, line: _Line) -> None:
         if line.sock.fileno() < 0:  # its peer has dialled anew, in this very turn
@@ -167,6 +210,8 @@ class Mesh:
             line.greeting.close()
         else:
             self._left[line.peer] = self._lines.pop(line.peer)
+            if not line.is_near:
+                return
             self._selector.register(line.greeting.fds[1], selectors.EVENT_READ, partial(self._died, line.peer))
 
     def _died(self, peer: int) -> None:
@@ -180,13 +225,17 @@ class Mesh:
                 self._selector.unregister(line.sock)
             line.sock.close()
             line.greeting.close()
-        if (line := self._left.pop(peer, None)) is not None:
+        if (line := self._left.pop(peer, None)) is not None and line.is_near:
             self._selector.unregister(line.greeting.fds[1])
             line.greeting.close()
 
     def _know(self, line: _Line) -> None:
         (peer,) = _RANK.unpack(line.greeting.data)
-        if peer == self._rank or peer >= len(self._names) or len(line.greeting.fds) != len(self._fds):
+        if (
+            peer == self._rank
+            or peer >= len(self._names)
+            or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0)
+        ):
             raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
         self._replace(peer)
         line.peer = peer

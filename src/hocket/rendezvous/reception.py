@@ -1,7 +1,7 @@
 """Who comes to a listener is heard out, all at the same time; who proves to belong to the job is handed over.
 
-Whoever runs as our user can connect, and say nothing, or nonsense. That must cost the job nothing: a stranger has no
-thread and `SLACK` seconds, and of too many the one that has been silent longest has to go.
+Whoever runs as our user, and over TCP anybody, can connect, and say nothing, or nonsense. That must cost the job
+nothing: a stranger has no thread and `SLACK` seconds, and of too many the one that has been silent longest has to go.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Reception:
     """Accepts from `listener` within its owner's loop: what `selector` holds as data is to be called when it is ready.
 
     `welcome` gets each proven socket, which is non-blocking and in no selector. The listener stays the owner's. Where
-    descriptors are used up, one who is `patient` waits for better times, and others get the OSError.
+    descriptors are used up, one who is `patient` waits for better times, and others get the OSError. `name` is what the
+    listener is called in proofs; None: as the kernel calls it.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Reception:
         welcome: Callable[[socket.socket], None],
         *,
         patient: bool = True,
+        name: bytes | None = None,
     ) -> None:
+        self._name = name
         self._listener, self._secret, self._selector, self._welcome = listener, secret, selector, welcome
         self._patient = patient
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
@@ -94,7 +97,9 @@ class Reception:
     def _meet(self, sock: socket.socket) -> None:
         try:
             sock.setblocking(False)
-            stranger = _Stranger(sock, Handshake(sock, self._secret, "host"))
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stranger = _Stranger(sock, Handshake(sock, self._secret, "host", self._name))
         except (OSError, RendezvousError):  # another user, or gone again
             sock.close()
             return

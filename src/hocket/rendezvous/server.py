@@ -14,8 +14,9 @@ from functools import partial
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .reception import Reception
-from .sockets import SLACK, explained, frame, frame_length, listen, reason, unpack
+from .sockets import SLACK, Address, explained, frame, frame_length, listen, reason, unpack
 
+CLOSED = "the meeting point was closed"
 LONGEST = 1e6  # seconds that one get may wait
 
 
@@ -30,7 +31,7 @@ class _Client:
     limit: Deadline | None = None  # of that wait, or for taking the answer
 
 
-class UnixStoreServer:
+class StoreServer:
     """Holds the notes. It listens from the first line on, and serves, in a thread of its own, between start and close.
 
     Raises RendezvousError where `address` is still taken after `timeout` seconds. Where its process has used up its
@@ -41,7 +42,9 @@ class UnixStoreServer:
         with ExitStack() as undo, explained(f"the meeting point {address} cannot be opened"):
             self._listener = undo.enter_context(_bind(address, Deadline(timeout)))
             self._selector = undo.enter_context(selectors.DefaultSelector())
-            self._reception = Reception(self._listener, secret, self._selector, self._welcome, patient=patient)
+            self._reception = Reception(
+                self._listener, secret, self._selector, self._welcome, patient=patient, name=Address.of(address).name
+            )
             undo.pop_all()
         self._notes: dict[str, bytes] = {}
         self._clients: set[_Client] = set()
@@ -50,7 +53,7 @@ class UnixStoreServer:
         self._once = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="hocket-store")
 
-    def start(self) -> UnixStoreServer:
+    def start(self) -> StoreServer:
         """Begin to serve. Returns itself."""
         try:
             self._thread.start()
@@ -59,7 +62,7 @@ class UnixStoreServer:
             raise RendezvousError(f"the meeting point cannot be opened: {error}") from error
         return self
 
-    def close(self, why: str = "the meeting point was closed") -> None:
+    def close(self, why: str = CLOSED) -> None:
         """Tell those who wait why, and end the thread. A second call does nothing."""
         with self._once:
             self._closed = self._closed or why

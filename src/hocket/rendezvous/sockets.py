@@ -1,7 +1,12 @@
-"""Unix sockets in the abstract namespace, and how to trust who is at their other end.
+"""Stream sockets, and how to trust who is at their other end.
 
-Who dials and who listens look at each other twice before they say a word: the kernel tells the other's user id
-(SO_PEERCRED), and both prove by HMAC that they know the job's secret. Nothing else is read before that.
+```
+@hocket-4f...             a Unix socket in the abstract namespace: ranks of one host and network namespace
+tcp://host:port#name      TCP, over v4 or v6 ([::1]:port); the name is the listener's, and proved, not dialled
+```
+
+Who dials and who listens prove to each other by HMAC that they know the job's secret; of a Unix socket the kernel tells
+the other's user id as well (SO_PEERCRED). Nothing else is read before that.
 
 ```
 caller   nonce c ───▶                 ───▶ HMAC("caller", name, c, h)
@@ -9,7 +14,8 @@ listener nonce h ───▶                 ───▶ HMAC("host",   name, 
 ```
 
 The role keeps a proof from being sent back as one's own, and the listener's name keeps it from being passed on to
-another listener of the job.
+another listener of the job. What is proved is the connection at its beginning, not each byte that comes later: over TCP
+who can change packets on their way could still write into it.
 """
 
 from __future__ import annotations
@@ -19,12 +25,16 @@ import hmac
 import os
 import resource
 import secrets
+import select
 import socket
 import struct
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -36,14 +46,81 @@ SLACK = 5.0  # seconds that a handshake may take, and an answer beyond the wait 
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where somebody listens, as the kernel takes it, and the name that is proved; None: the kernel's own."""
+
+    family: socket.AddressFamily
+    place: Any
+    name: bytes | None
+
+    @staticmethod
+    def of(text: str) -> Address:
+        """What `text` means. Raises RendezvousError where it means nothing, or names an unknown host."""
+        if text.startswith("@"):
+            return Address(socket.AF_UNIX, b"\0" + text.removeprefix("@").encode(), None)
+        host, port, name = host_and_port(text)
+        try:
+            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise RendezvousError(f"the host of {text} is unknown here: {error.strerror or error}") from None
+        return Address(family, place, name.encode())
+
+
+def host_and_port(text: str) -> tuple[str, int, str]:
+    """The parts of "tcp://host:port#name"; the name may be missing. Raises RendezvousError for another form."""
+    try:
+        parts = urlsplit(text)
+        if parts.scheme == "tcp" and parts.hostname and parts.port is not None and not (parts.path or parts.query):
+            return parts.hostname, parts.port, parts.fragment
+    except ValueError:
+        pass
+    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711')
+
+
 def listen(address: str, backlog: int = 4096) -> socket.socket:
-    """A listening socket with the abstract name `address`, which begins with "@"."""
+    """A listening socket at `address`."""
+    at = Address.of(address)
     with ExitStack() as undo:
-        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        sock.bind(_sockaddr(address))
+        sock = undo.enter_context(socket.socket(at.family, socket.SOCK_STREAM))
+        if at.family != socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an earlier job's connections may linger
+        sock.bind(at.place)
         sock.listen(backlog)
         undo.pop_all()
     return sock
+
+
+def own_address(towards: str) -> str:
+    """The address of this host by which its route to `towards` goes, as a tcp:// URL with port 0."""
+    at = Address.of(towards)
+    with socket.socket(at.family, socket.SOCK_DGRAM) as probe:  # which sends nothing
+        probe.connect(at.place)
+        return tcp_url(probe.getsockname()[0], 0)
+
+
+def steer(sock: socket.socket, congestion: str) -> None:
+    """Have a TCP socket use that congestion control; an empty one is cubic, where the kernel has it. Raises
+    RendezvousError for one that it has not, or does not allow.
+
+    BBR, some machines' default, paces what it sends, and takes twice the time where nothing is in the way.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, (congestion or "cubic").encode())
+    except OSError as error:
+        if congestion:
+            allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().strip()
+            raise RendezvousError(
+                f'the congestion control "{congestion}" cannot be used ({error}); allowed are: {allowed}'
+            ) from None
+
+
+def tcp_url(host: str, port: int, name: str = "") -> str:
+    """The address of who listens there."""
+    host = f"[{host}]" if ":" in host else host
+    return f"tcp://{host}:{port}" + (f"#{name}" if name else "")
 
 
 def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
@@ -55,7 +132,9 @@ def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
             with ExitStack() as undo:
                 undo.enter_context(sock)
                 with suppress(EOFError, ConnectionError):  # it went away before it knew us
-                    verify(sock, secret, "caller", deadline)
+                    sock.settimeout(max(deadline.left(), 0.001))
+                    _wait_connected(sock, deadline)
+                    verify(sock, secret, "caller", Address.of(address).name, deadline)
                     undo.pop_all()
                     return sock
         if not deadline.left():
@@ -63,18 +142,39 @@ def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
         time.sleep(min(nap := nap * 1.5, 0.05, deadline.left()))  # the kernel offers nothing to wait on
 
 
+def _wait_connected(sock: socket.socket, deadline: Deadline) -> None:
+    """Raise the OSError of a connection that was begun and failed; TimeoutError after the deadline."""
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    while not poll.poll(max(deadline.left(), 0.001) * 1000):
+        if not deadline.left():
+            raise TimeoutError
+    finish(sock)
+
+
+def finish(sock: socket.socket) -> None:
+    """Raise the OSError of a connection that was begun and failed."""
+    if number := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(number, os.strerror(number))
+
+
 def reach(address: str, *, early: bool = True) -> socket.socket | None:
-    """A non-blocking socket to who listens at `address`. None while more callers wait there than may.
+    """A non-blocking socket to who listens at `address`, which is connected when it can be written (`finish`). None
+    while more callers wait there than may.
 
     An `early` caller gets None for a listener that is not there too, others a ConnectionRefusedError.
     """
+    at = Address.of(address)
     with ExitStack() as undo:
-        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        sock = undo.enter_context(socket.socket(at.family, socket.SOCK_STREAM))
         sock.setblocking(False)
+        if at.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            sock.connect(_sockaddr(address))
-        except BlockingIOError:
-            return None
+            sock.connect(at.place)
+        except BlockingIOError as error:
+            if error.errno != errno.EINPROGRESS:
+                return None
         except ConnectionRefusedError:
             if not early:
                 raise
@@ -86,19 +186,21 @@ def reach(address: str, *, early: bool = True) -> socket.socket | None:
 # ---- the proof ----
 
 
-def _proving(sock: socket.socket, secret: bytes, role: str) -> Generator[int, bytes, None]:
+def _proving(sock: socket.socket, secret: bytes, role: str, name: bytes | None) -> Generator[int, bytes, None]:
     """The proof of one end, "caller" or "host". Yields how many bytes must come next, and is sent these.
 
-    What it says fits into the buffer of any socket that is new.
+    What it says fits into the buffer of any socket that is new. `name` is the listener's; None: as the kernel tells it.
     """
-    uid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-    if uid != os.geteuid():
-        raise RendezvousError(
-            f"the other end belongs to user id {uid}, not to {os.geteuid()}: it is no part of this job"
-        )
+    if sock.family == socket.AF_UNIX:
+        uid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        if uid != os.geteuid():
+            raise RendezvousError(
+                f"the other end belongs to user id {uid}, not to {os.geteuid()}: it is no part of this job"
+            )
     other = {"caller": "host", "host": "caller"}[role]
-    name = sock.getpeername() if role == "caller" else sock.getsockname()
-    name = name if isinstance(name, bytes) else name.encode()
+    if name is None:
+        told = sock.getpeername() if role == "caller" else sock.getsockname()
+        name = told if isinstance(told, bytes) else told.encode()
     mine = secrets.token_bytes(16)
     sock.sendall(mine)
     theirs = yield 16
@@ -118,9 +220,9 @@ class Handshake:
     Raises RendezvousError for another user or job, as soon as that shows.
     """
 
-    def __init__(self, sock: socket.socket, secret: bytes, role: str) -> None:
+    def __init__(self, sock: socket.socket, secret: bytes, role: str, name: bytes | None = None) -> None:
         self._sock = sock
-        self._proof = _proving(sock, secret, role)
+        self._proof = _proving(sock, secret, role, name)
         self._needed = next(self._proof)
         self._held = b""
         self.begun = False  # whether the other end has said anything
@@ -144,9 +246,10 @@ class Handshake:
                     return True
 
 
-def verify(sock: socket.socket, secret: bytes, role: str, deadline: Deadline) -> None:
-    """Raise RendezvousError unless the other end is the same user and knows `secret`. Roles: "caller" and "host"."""
-    proof = _proving(sock, secret, role)
+def verify(sock: socket.socket, secret: bytes, role: str, name: bytes | None, deadline: Deadline) -> None:
+    """Raise RendezvousError unless the other end is the same user and knows `secret`. Roles: "caller" and "host"; the
+    name is the listener's."""
+    proof = _proving(sock, secret, role, name)
     sock.settimeout(max(deadline.left(), 0.001))
     needed = next(proof)
     with suppress(StopIteration):
@@ -226,7 +329,3 @@ def explained(what: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise RendezvousError(f"{what}: {reason(error)}") from error
-
-
-def _sockaddr(address: str) -> bytes:
-    return b"\0" + address.removeprefix("@").encode()

@@ -1,7 +1,7 @@
 """The store: where the ranks of a job leave notes for each other until they are connected. A rank's end of it.
 
-What protects the notes: the store listens in the kernel's abstract namespace, and whoever speaks to it has the same
-user id and knows the job's secret (`sockets`). Every wait has a deadline. `server` holds the notes.
+What protects the notes: whoever speaks to the store has proved to know the job's secret (`sockets`). Every wait has a
+deadline. `server` holds the notes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class Taken(RendezvousError):
         self.value = value
 
 
-class UnixStore:
+class Closed(RendezvousError):
+    """Who holds the store has closed it."""
+
+
+class SocketStore:
     """A rank's end of the store. Not for several threads at once.
 
     Raises RendezvousError where nobody listens at `address` within `timeout` seconds, or another user or job does.
@@ -81,5 +85,5 @@ class UnixStore:
             case ["taken", bytes(value)]:
                 raise Taken(key, value)
             case ["closed", bytes(why)]:
-                raise RendezvousError(why.decode(errors="replace"))
+                raise Closed(why.decode(errors="replace"))
         raise RendezvousError(f"the meeting point answered what no version of hocket says: {answer!r:.80}")

@@ -1,7 +1,7 @@
 """Groups out of a group: every rank says which part it belongs to, and the ranks of each part link anew.
 
-The members are connected already, so nothing listens and nothing is proved a second time: each sends each other one
-parcel over the parent's socket.
+Where all are on one host they are connected already, so nothing listens and nothing is proved a second time: each sends
+each other one parcel over the parent's socket.
 
 ```
 header: magic, number of the formation, sender's rank in the parent        its outbox, and from the lower of the two
@@ -10,6 +10,9 @@ header: magic, number of the formation, sender's rank in the parent        its o
 
 All ranks of a group form its subgroups in one order, so on each socket the parcels lie in that order too. One that is
 ahead may have sent its next parcel already: who reads never reads beyond the one it waits for.
+
+Between hosts those sockets are busy. There the ranks tell each other in the parent group at which doors they stand, and
+the members meet there as they first did.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ import select
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, PeerLost, RendezvousError
-from .links import Links
+from .cards import Card
+from .links import Door, Links, meet_at
 from .parcels import Incoming, Outgoing
 from .sockets import explained
 
@@ -34,6 +38,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"hocket/1"
+_CARD = 1024  # bytes of a card, as it is passed on
 _LOOK = 0.02  # seconds between two looks at the parent group
 _DYING = 50  # milliseconds
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
@@ -41,11 +46,13 @@ _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 class Part(NamedTuple):
     """One rank's place in its new group: its rank there, the members' ranks in the parent, and which formation of the
-    parent this is."""
+    parent this is. Between hosts, its open door and the members' cards, too."""
 
     rank: int
     members: list[int]
     number: int
+    door: Door | None = None
+    cards: list[Card] | None = None
 
 
 def form(links: Links, gather: Callable[[Array], Array], color: int | None, key: int) -> Part | None:
@@ -56,11 +63,22 @@ def form(links: Links, gather: Callable[[Array], Array], color: int | None, key:
     number, links.formations = links.formations, links.formations + 1
     own = next(rank for rank, sock in enumerate(links.sockets) if sock is None)
     rows = gather(np.array([color is not None, color or 0, key], np.int64))
+    same = np.flatnonzero((rows[:, 0] == 1) & (rows[:, 1] == (color or 0)))
+    members: list[int] = same[np.lexsort((same, rows[same, 2]))].tolist()
+    if not links.is_far:
+        return None if color is None else Part(members.index(own), members, number)
+    with explained("a subgroup cannot be formed"), ExitStack() as undo:
+        door, card = None, b""
+        if color is not None:
+            assert links.terms is not None
+            door = undo.enter_context(closing(Door.open(links.terms.towards)))
+            card = door.card(members.index(own), links.terms.alone).pack()
+        cards = gather(np.frombuffer(card.ljust(_CARD, b"\0"), np.uint8))
+        undo.pop_all()
     if color is None:
         return None
-    same = np.flatnonzero((rows[:, 0] == 1) & (rows[:, 1] == color))
-    members: list[int] = same[np.lexsort((same, rows[same, 2]))].tolist()
-    return Part(members.index(own), members, number)
+    unpacked = [Card.unpack(cards[rank].tobytes()) for rank in members]
+    return Part(members.index(own), members, number, door, unpacked)
 
 
 def meet(part: Part, links: Links, fd: int, deadline: Deadline, look: Callable[[list[int]], None]) -> Links:
@@ -70,6 +88,17 @@ def meet(part: Part, links: Links, fd: int, deadline: Deadline, look: Callable[[
     is broken. Raises PeerLost, which names a member that died or left the parent, as soon as that shows;
     CollectiveTimeout, which names who is missing, at the deadline; RendezvousError where descriptors are used up.
     """
+    if part.door is not None and part.cards is not None and links.terms is not None:
+        with explained("a subgroup cannot be formed"), closing(part.door):
+            return meet_at(
+                part.door,
+                part.cards,
+                part.rank,
+                fd,
+                links.terms,
+                deadline,
+                lambda ranks: look([part.members[rank] for rank in ranks]),
+            )
     with explained("a subgroup cannot be formed"), ExitStack() as undo:
         formation = _Formation(part, links, fd, undo)
         while formation.pending:
@@ -198,4 +227,7 @@ class _Formation:
                 pidfds.append(os.dup(parent.pidfds[rank]))
                 self._undo.callback(os.close, pidfds[-1])
         sockets = [self._sockets.get(rank) for rank in members]
-        return Links(sockets, fds, [parent.hosts[r] for r in members], [parent.pids[r] for r in members], pidfds)
+        places = [parent.places[r] for r in members]
+        return Links(
+            places, sockets, fds, [parent.hosts[r] for r in members], [parent.pids[r] for r in members], pidfds
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
 from ..plans.program import Rows
 from ..tuning.choose import segment_bytes, slots_bytes
-from ..tuning.topology import this_host
+from ..tuning.topology import Topology, this_host
 from .arena import Arena
 from .signature import Signature
 
@@ -26,24 +26,42 @@ Key: TypeAlias = "tuple[Signature, Plan, tuple[int, ...] | None, bool, Op | None
 MOST_PROGRAMS = 256  # that are kept, and the last used of them
 
 
-class Native:
-    """One rank's end of the shared memory of a group, and the programs that it has bound.
+class Ends(NamedTuple):
+    """What one rank holds of the others, as descriptors; every list is indexed by rank, -1 where there is none.
 
-    `fds` are the ranks' outboxes (`create_outbox`), which are needed here only; `sockets` and `pidfds` tell of the
-    ranks' deaths for as long as they are open. None is owned.
+    `fds` are the outboxes (`create_outbox`) of the ranks of this host, and `events` their eventfds, which are needed at
+    the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
+    to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
+    machine.
+    """
+
+    fds: list[int]
+    events: list[int]
+    sockets: list[int]
+    pidfds: list[int]
+    places: list[int]
+    crowd: int
+
+
+class Native:
+    """One rank's end of a group, and the programs that it has bound. `ends` is not owned.
 
     Calls are prepared on their callers' threads, several at once: two may bind the same program, and one of them is
     kept. (In a dict, which bears that while keys are compared; an OrderedDict does not, and crashes.) A program runs in
     one call at a time, whoever has the turn.
     """
 
-    def __init__(self, rank: int, fds: list[int], sockets: list[int], pidfds: list[int]) -> None:
-        self.rank, self.size = rank, len(fds)
+    def __init__(self, rank: int, ends: Ends) -> None:
+        self.rank, self.size = rank, len(ends.fds)
+        arena = this_host().memory
         try:
-            self.endpoint = Endpoint(rank, fds, sockets, pidfds, slots_bytes(), this_host().memory)
+            self.endpoint = Endpoint(
+                rank, ends.fds, ends.sockets, ends.pidfds, ends.events, slots_bytes(), arena, ends.crowd
+            )
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
-        self._segment = segment_bytes()
+        self.topology = Topology.of(ends.places)
+        self._segment = segment_bytes(self.topology.host)
         self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
         self._in_place: dict[Plan, bool] = {}
 

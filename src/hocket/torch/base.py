@@ -18,7 +18,7 @@ from ..config import job_secret
 from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
-from ..rendezvous.links import connect
+from ..rendezvous.links import Terms, connect
 from . import last_words, where
 from .store import TorchStore
 from .uncompiled import uncompiled
@@ -73,7 +73,7 @@ class Base(dist.ProcessGroup):
             rank,
             size,
             timeout,
-            lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout, secret=job_secret()),
+            lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout, terms=Terms(job_secret())),
         )
         self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .topology import KIB, Host, this_host
+from .topology import KIB, Host, Topology, this_host
 
+WIRE = 64 * KIB  # bytes that a wire carries to all others in less time than another round takes
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -20,16 +21,19 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(collective: str, nbytes: int, size: int, host: Host | None = None) -> Choice:
-    """The algorithm for a vector of `nbytes` over `size` ranks of `host` (this one by default)."""
-    host = host or this_host()
+def choose(collective: str, nbytes: int, size: int, topology: Topology | None = None) -> Choice:
+    """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here)."""
+    host = topology.host if topology else this_host()
     if collective == "barrier":
         if size <= FEW:
             return Choice("direct", f"few ranks: each sees all others arrive (up to {FEW})")
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    if size <= 2:
+    if topology is not None and topology.hosts > 1:
+        limit = WIRE
+        why = "small: one round over the wire instead of two"
+    elif size <= 2:
         limit = host.l2 // 2
         why = "two ranks: one round, and each reads no more of the other than in two"
     elif size > host.cores:

@@ -1,8 +1,9 @@
-"""What a host is made of, as far as the choice of algorithms and sizes depends on it."""
+"""What hosts are made of and how ranks lie on them, as far as the choice of algorithms and sizes depends on it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,31 @@ class Host:
     cores: int
     l2: int
     memory: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How the ranks of a group lie on hosts: `places[r]` is the number of rank r's. The same on every rank.
+
+    `host` is what sizes are chosen for: this machine where all ranks are on it, and else one that is like many, since
+    hosts may differ and all ranks must choose alike.
+    """
+
+    places: tuple[int, ...]
+    host: Host
+
+    @staticmethod
+    def of(places: Sequence[int]) -> Topology:
+        """That of a group with a rank here."""
+        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST)
+
+    @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(set(self.places))
+
+
+ANY_HOST = Host(cores=8, l2=2048 * KIB, memory=0)
 
 
 @lru_cache(maxsize=1)

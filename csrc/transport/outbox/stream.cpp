@@ -1,4 +1,4 @@
-#include "transport/shm/stream.h"
+#include "transport/outbox/stream.h"
 
 #include <algorithm>
 #include <cstring>

@@ -11,15 +11,17 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/shm/layout.h"
+#include "transport/outbox/layout.h"
 #include "wait/wait.h"
 
 namespace hocket {
 
 class Liveness {
  public:
-  // Descriptors are not owned; -1 at the own rank.
-  Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds);
+  // Descriptors are not owned; -1 at the own rank, and where there is none to look at. Who waits shows it several times
+  // in `silence`.
+  Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds,
+           Clock::duration silence);
 
   // This rank waits for `peer` (-1: for any).
   void beat(int peer);
@@ -45,6 +47,7 @@ class Liveness {
 
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;
+  const Clock::duration silence_;
   std::atomic<Clock::duration::rep> looked_{0};  // when the descriptors were last looked at
   std::vector<std::atomic<bool>> gone_;          // ranks that were seen to be gone once
   std::mutex mutex_;                             // of what follows: several threads of this rank may wait at once

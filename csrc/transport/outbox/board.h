@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/port.h"
-#include "transport/shm/layout.h"
+#include "transport/outbox/layout.h"
 #include "wait/wait.h"
 
 namespace hocket {

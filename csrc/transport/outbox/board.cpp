@@ -1,4 +1,4 @@
-#include "transport/shm/board.h"
+#include "transport/outbox/board.h"
 
 #include <algorithm>
 #include <cstring>

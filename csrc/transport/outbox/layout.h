@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/shm/stream.h"
+#include "transport/outbox/stream.h"
 
 namespace hocket {
 

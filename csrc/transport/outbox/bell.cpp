@@ -1,7 +1,8 @@
-#include "transport/shm/bell.h"
+#include "transport/outbox/bell.h"
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,17 +30,24 @@ void step_aside(int core) {
 
 }  // namespace
 
-Bell::Bell(int rank, std::vector<Outbox*> boxes)
+Bell::Bell(int rank, std::vector<Outbox*> boxes, std::vector<Wire*> wires, std::vector<int> events, int crowd)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
-      crowded_(size_ > cores()),
-      share_((size_ + cores() - 1) / cores()) {}
+      wires_(std::move(wires)),
+      events_(std::move(events)),
+      crowded_(crowd > cores()),
+      share_((crowd + cores() - 1) / cores()) {}
 
 void Bell::wake(int peer) {
+  if (wires_[peer] != nullptr) return wires_[peer]->push();
   Outbox& box = *boxes_[peer];
   box.bell.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &box.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  if (events_[peer] >= 0) {
+    eventfd_write(events_[peer], 1);
+  } else {
+    syscall(SYS_futex, &box.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  }
 }
 
 void Bell::notify_all() {

@@ -1,4 +1,4 @@
-#include "transport/shm/channels.h"
+#include "transport/outbox/channels.h"
 
 #include <sys/mman.h>
 
@@ -21,10 +21,11 @@ void populate(void* begin, uint64_t bytes, bool write) {
 
 }  // namespace
 
-Channels::Channels(int rank, std::vector<Outbox*> boxes, uint64_t slots, uint64_t arena, Bell& bell, Board& board)
+Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint64_t>& slots, uint64_t arena, Bell& bell,
+                   Board& board)
     : bell_(bell),
       board_(board),
-      slots_(slots),
+      slots_(slots[rank]),
       arena_bytes_(arena),
       front_(std::min<uint64_t>(64 << 10, slots_ / 4)),
       channels_(boxes.size()) {
@@ -39,13 +40,14 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, uint64_t slots, uint64_
     c.read_by_peer = &box.counts()[rank].read;
     c.read_by_us = &own.counts()[peer].read;
     c.slots = box.slots(size);
-    c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots_);
+    c.slot_bytes = slots[peer];
+    c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
   arena_ = channels_[rank].arena;
   const uint64_t first = std::min(2 * front_, slots_);  // what is in flight when the ring begins anew is spared
   for (int peer = 0; peer < size; ++peer) {
-    populate(channels_[peer].receive, depth * sizeof(Descriptor), peer == rank);
-    populate(channels_[peer].slots, first, peer == rank);
+    populate(channels_[peer].receive, depth * sizeof(Descriptor), peer == rank || bell.is_behind_wire(peer));
+    populate(channels_[peer].slots, std::min(first, slots[peer]), peer == rank || bell.is_behind_wire(peer));
   }
   populate(own.descriptors(size, 0), size * depth * sizeof(Descriptor), true);
 }
@@ -97,8 +99,14 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   if (!inlined_) head_ = reserved_ + round_up(bytes, line);
 }
 
-bool Channels::reachable(const std::byte* data, uint64_t bytes) const {
-  return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_ && bytes > Descriptor::room;
+// A wire sends from wherever it lies.
+bool Channels::reachable(Peers peers, const std::byte* data, uint64_t bytes) const {
+  if (bytes <= Descriptor::room) return false;
+  return in_arena(data, bytes) || std::ranges::all_of(peers, [this](int peer) { return bell_.is_behind_wire(peer); });
+}
+
+bool Channels::in_arena(const std::byte* data, uint64_t bytes) const {
+  return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_;
 }
 
 bool Channels::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
@@ -149,7 +157,8 @@ bool Channels::consumed(int peer, uint64_t count) {
 bool Channels::peek(int peer, Message& message) {
   Channel& c = channels_[peer];
   const Descriptor& d = c.receive[c.received % depth];
-  if (d.turn.load(std::memory_order_acquire) != c.received + 1) return false;
+  const auto is_there = [&] { return d.turn.load(std::memory_order_acquire) == c.received + 1; };
+  if (!is_there() && !(bell_.hear(peer) && is_there())) return false;
   message.label = {d.call, d.place};
   message.bytes = d.bytes;
   if (d.kind == Descriptor::here && d.bytes <= Descriptor::room) {
@@ -157,7 +166,7 @@ bool Channels::peek(int peer, Message& message) {
     return true;
   }
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
-  const uint64_t limit = d.kind == Descriptor::slot ? slots_ : in_arena ? arena_bytes_ : 0;
+  const uint64_t limit = d.kind == Descriptor::slot ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }

@@ -12,22 +12,25 @@
 #include <vector>
 
 #include "engine/port.h"
-#include "transport/shm/bell.h"
-#include "transport/shm/board.h"
-#include "transport/shm/layout.h"
+#include "transport/outbox/bell.h"
+#include "transport/outbox/board.h"
+#include "transport/outbox/layout.h"
 
 namespace hocket {
 
 class Channels : public Port {
  public:
-  Channels(int rank, std::vector<Outbox*> boxes, uint64_t slots, uint64_t arena, Bell& bell, Board& board);
+  // slots[r] are the bytes of rank r's.
+  Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint64_t>& slots, uint64_t arena, Bell& bell,
+           Board& board);
 
   std::byte* arena() const { return arena_; }
   uint64_t capacity() const { return slots_ / 2; }  // the most bytes that one message may have
 
   std::byte* reserve(Peers peers, uint64_t bytes) override;
   void post(Peers peers, uint64_t bytes, Label label) override;
-  bool reachable(const std::byte* data, uint64_t bytes) const override;
+  bool reachable(Peers peers, const std::byte* data, uint64_t bytes) const override;
+  bool in_arena(const std::byte* data, uint64_t bytes) const;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
   std::byte* target(int peer) override;
   void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override;
@@ -43,7 +46,8 @@ class Channels : public Port {
     Descriptor* receive;                  // peer → r, in the peer's
     std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
     std::atomic<uint64_t>* read_by_us;
-    std::byte* slots;                     // the peer's
+    std::byte* slots;  // the peer's, of so many bytes
+    uint64_t slot_bytes;
     std::byte* arena;                     // the peer's
     uint64_t sent = 0;                    // messages posted
     uint64_t seen_read = 0;               // of these, known to be read

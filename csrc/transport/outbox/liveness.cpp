@@ -1,4 +1,4 @@
-#include "transport/shm/liveness.h"
+#include "transport/outbox/liveness.h"
 
 #include <poll.h>
 
@@ -7,14 +7,15 @@ namespace hocket {
 namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
-constexpr Clock::duration silence = std::chrono::milliseconds(150);  // who waits beats several times in it
 
 }  // namespace
 
-Liveness::Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds)
+Liveness::Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds,
+                   Clock::duration silence)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
+      silence_(silence),
       gone_(boxes_.size()),
       sockets_(std::move(sockets)),
       pidfds_(std::move(pidfds)),
@@ -68,7 +69,7 @@ void Liveness::listen(Clock::time_point now) {
 }
 
 bool Liveness::silent(int peer, Clock::time_point now) const {
-  return peer != rank_ && now - pulses_[peer].since > silence;
+  return peer != rank_ && now - pulses_[peer].since > silence_;
 }
 
 int Liveness::follow(int peer, Clock::time_point now, const std::function<bool(int)>& is_here) const {

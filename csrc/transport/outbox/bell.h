@@ -1,7 +1,9 @@
 // How a rank sleeps, and how the others wake it; and on which core it waits.
 //
 // A sleeper announces itself, looks once more, and sleeps; whoever publishes something for it looks for sleepers
-// afterwards: so one of the two always sees the other. The words for it are in each rank's outbox.
+// afterwards: so one of the two always sees the other. The words for it are in each rank's outbox. A rank that is
+// behind a wire is woken by sending it what is new; one that waits for wires too sleeps on descriptors, and the bell is
+// one of them.
 #pragma once
 
 #include <atomic>
@@ -9,14 +11,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/shm/layout.h"
+#include "transport/outbox/layout.h"
+#include "transport/outbox/wire.h"
 #include "wait/wait.h"
 
 namespace hocket {
 
 class Bell {
  public:
-  Bell(int rank, std::vector<Outbox*> boxes);
+  // wires[r] leads to rank r, whose box is a mirror; null where the box is its own. events[r] is an eventfd that wakes
+  // rank r; -1 where a futex does. `crowd` ranks share the cores of this machine.
+  Bell(int rank, std::vector<Outbox*> boxes, std::vector<Wire*> wires, std::vector<int> events, int crowd);
 
   // Wakes `peer` if it sleeps; else a fence and a load.
   void notify(int peer) {
@@ -24,9 +29,18 @@ class Bell {
     if (boxes_[peer]->sleepers.load(std::memory_order_relaxed) != 0) wake(peer);
   }
   void notify_all();
+  // Whether something came from `peer` just now over its wire, if there is one.
+  bool hear(int peer) {
+    if (wires_[peer] == nullptr || !wires_[peer]->turn()) return false;
+    notify(rank_);  // another thread may wait for it
+    return true;
+  }
+  bool is_behind_wire(int peer) const { return wires_[peer] != nullptr; }
 
   uint32_t announce();
   void sleep(uint32_t seen, std::chrono::microseconds slice);
+  // Whether the bell was rung since it showed `seen`.
+  bool rung(uint32_t seen) const { return boxes_[rank_]->bell.load(std::memory_order_seq_cst) != seen; }
   void withdraw();
 
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Where more are on this core than it has
@@ -39,6 +53,8 @@ class Bell {
 
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;
+  const std::vector<Wire*> wires_;
+  const std::vector<int> events_;
   const bool crowded_;
   const int share_;                             // ranks that a core has to bear
   std::atomic<Clock::duration::rep> moved_{0};  // when this rank last stepped aside

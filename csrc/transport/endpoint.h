@@ -1,7 +1,8 @@
-// One rank's end of the memory that the ranks of a host share.
+// One rank's end of a group.
 //
-// Each rank owns an *outbox*, a memory file that all ranks of the group have mapped. Nobody but its owner writes it,
-// but for the bell, which any rank may ring, and the arena, where in a call others may write what is to be there.
+// Each rank owns an *outbox*, a memory file that the ranks of its host have mapped. Nobody but its owner writes it, but
+// for the bell, which any rank may ring, and the arena, where in a call others may write what is to be there. Of the
+// outbox of a rank that shares no memory with this one there is a mirror, which a link keeps up to date.
 //
 // clang-format off
 //   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
@@ -18,23 +19,29 @@
 
 #include "calls/agreement.h"
 #include "messages/mailbox.h"
-#include "transport/shm/bell.h"
-#include "transport/shm/board.h"
-#include "transport/shm/channels.h"
-#include "transport/shm/liveness.h"
+#include "transport/outbox/bell.h"
+#include "transport/outbox/board.h"
+#include "transport/outbox/channels.h"
+#include "transport/outbox/liveness.h"
 #include "transport/shm/mapping.h"
+#include "transport/tcp/keeper.h"
+#include "transport/tcp/link.h"
 
 namespace hocket {
 
 // The parts that a rank's endpoint is put together from; a base, so that they are there before the channels.
 struct Parts {
-  Parts(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds, uint64_t slots,
-        uint64_t arena);
+  Parts(int rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
+        const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd);
+  ~Parts();
 
   const int rank, size;
   const uint64_t slots, arena_bytes;
-  std::vector<std::unique_ptr<Mapping>> mappings;
-  std::vector<Outbox*> boxes;
+  std::vector<std::unique_ptr<Mapping>> mappings;  // none of those behind links
+  std::vector<std::unique_ptr<tcp::Link>> links;   // none of those that are mapped
+  const std::vector<tcp::Link*> all_links;
+  const std::vector<Outbox*> boxes;
+  const std::vector<int> events;  // wake ranks that wait for links, too; -1 for others
   Bell bell;
   Board board;
   Liveness liveness;
@@ -42,12 +49,14 @@ struct Parts {
 
 class Endpoint : private Parts, public Channels, public Agreement {
  public:
-  // fds[r] is rank r's outbox, which is mapped here and not needed any more then; sockets[r] stays connected to rank r
-  // for as long as it lives, and pidfds[r] refers to its process (-1 at the own rank); neither is owned. `slots` is the
+  // fds[r] is rank r's outbox, which is mapped here and not needed any more then, -1 where it cannot be; sockets[r]
+  // stays connected to rank r for as long as it lives, and where there is no outbox all there is goes over it;
+  // pidfds[r] refers to its process (-1 at the own rank, and on another host); neither is owned. Where there are ranks
+  // without an outbox, events[r] is an eventfd that wakes rank r, if it has one; they are duplicated. `slots` is the
   // bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it is used. `signals` is
-  // called now and then while a wait lasts; it may throw.
-  Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds, uint64_t slots,
-           uint64_t arena, std::function<void()> signals);
+  // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine.
+  Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
+           const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals, int crowd);
   ~Endpoint() override;
 
   static uint64_t outbox_bytes(int size, uint64_t slots, uint64_t arena);
@@ -59,8 +68,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void give_back(uint64_t begin, uint64_t bytes);
   // No call comes any more, and nothing lies in the arena.
   void disown() { mappings[rank()]->disown(); }
-  // The sockets and pidfds are about to be closed.
-  void disconnect() { liveness.disconnect(); }
+  // The sockets and pidfds are about to be closed. Sends what is left over links first.
+  void disconnect();
 
   void describe(uint64_t fingerprint, const std::string& text) override { board.describe(fingerprint, text); }
   uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) override;
@@ -74,17 +83,22 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void leave() override;
   void close() override;
 
+  void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }
   uint32_t announce() override { return bell.announce(); }
-  void sleep(uint32_t seen, std::chrono::microseconds slice) override { bell.sleep(seen, slice); }
+  void sleep(uint32_t seen, std::chrono::microseconds slice) override;
   void withdraw() override { bell.withdraw(); }
   void check(int peer, Deadline deadline) override;
 
  private:
+  void tend(Clock::time_point now);
+
   const std::function<void()> signals_;
   std::atomic<bool> closing_{false}, fenced_{false};
   std::unique_ptr<Mailbox> mailbox_;
+  std::atomic<uint32_t> next_heard_{0};  // in turn, of all links
+  std::unique_ptr<tcp::Keeper> keeper_;  // where there are links
 };
 
 }  // namespace hocket

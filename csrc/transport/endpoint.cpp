@@ -1,0 +1,232 @@
+#include "transport/endpoint.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <system_error>
+
+#include "transport/outbox/layout.h"
+#include "transport/outbox/stream.h"
+#include "wait/fork.h"
+
+namespace hocket {
+
+namespace {
+
+// Who waits shows it several times in each of these.
+constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
+// So long nothing may come over a link: the keeper at its other end beats several times in it.
+constexpr std::chrono::seconds life{2};
+constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
+
+std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
+  std::vector<int> all(size, -1);
+  for (size_t i = 0; i < fds.size(); ++i) {
+    if (fds[i] < 0) continue;
+    all[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+    if (all[i] >= 0) continue;
+    const int why = errno;
+    for (int fd : all) ::close(fd);
+    throw std::system_error(why, std::generic_category(), "an eventfd cannot be duplicated");
+  }
+  return all;
+}
+
+std::vector<Wire*> as_wires(const std::vector<std::unique_ptr<tcp::Link>>& links) {
+  std::vector<Wire*> all;
+  for (const auto& link : links) all.push_back(link.get());
+  return all;
+}
+
+std::vector<uint64_t> slots_of(const std::vector<std::unique_ptr<tcp::Link>>& links, uint64_t slots) {
+  std::vector<uint64_t> all;
+  for (const auto& link : links) all.push_back(link ? tcp::window : slots);
+  return all;
+}
+
+std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::unique_ptr<tcp::Link>>& links) {
+  for (size_t i = 0; i < sockets.size(); ++i) {
+    if (links[i]) sockets[i] = -1;
+  }
+  return sockets;
+}
+
+}  // namespace
+
+Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
+             const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd)
+    : rank(own_rank),
+      size(static_cast<int>(fds.size())),
+      slots(round_up(slot_bytes, line)),
+      arena_bytes(round_up(bytes, page)),
+      mappings([&] {
+        std::vector<std::unique_ptr<Mapping>> all;
+        for (int fd : fds) {
+          all.push_back(fd < 0 ? nullptr
+                               : std::make_unique<Mapping>(fd, Endpoint::outbox_bytes(size, slots, arena_bytes)));
+        }
+        return all;
+      }()),
+      links([&] {
+        std::vector<std::unique_ptr<tcp::Link>> all(fds.size());
+        auto* const own = reinterpret_cast<Outbox*>(mappings[rank]->data());
+        const std::byte* const arena = mappings[rank]->data() + arena_offset(size, slots);
+        for (int peer = 0; peer < size; ++peer) {
+          if (!mappings[peer])
+            all[peer] = std::make_unique<tcp::Link>(rank, size, peer, sockets[peer], own, arena, slots);
+        }
+        return all;
+      }()),
+      all_links([&] {
+        std::vector<tcp::Link*> all;
+        for (const auto& link : links) {
+          if (link) all.push_back(link.get());
+        }
+        return all;
+      }()),
+      boxes([&] {
+        std::vector<Outbox*> all;
+        for (int peer = 0; peer < size; ++peer) {
+          all.push_back(links[peer] ? links[peer]->mirror() : reinterpret_cast<Outbox*>(mappings[peer]->data()));
+        }
+        return all;
+      }()),
+      events(duplicates(given_events, fds.size())),
+      bell(rank, boxes, as_wires(links), events, crowd),
+      board(rank, boxes),
+      liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
+               all_links.empty() ? silence : silence_over_links) {
+  mappings[rank]->own(fds[rank], arena_offset(size, slots), arena_bytes);
+}
+
+Parts::~Parts() {
+  for (int fd : events) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+uint64_t Endpoint::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
+  return arena_offset(size, round_up(slots, line)) + round_up(arena, page);
+}
+
+Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
+                   const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
+                   int crowd)
+    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd),
+      Channels(rank, boxes, slots_of(links, Parts::slots), arena_bytes, bell, board),
+      signals_(std::move(signals)) {
+  std::vector<std::byte*> regions;
+  const std::vector<uint64_t> slot_bytes = slots_of(links, Parts::slots);
+  for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slot_bytes[peer]);
+  mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
+  if (!all_links.empty()) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); });
+}
+
+Endpoint::~Endpoint() = default;
+
+void Endpoint::disconnect() {
+  liveness.disconnect();
+  if (!keeper_) return;
+  keeper_.reset();
+  const bool is_broken = boxes[rank()]->poisoned.load(std::memory_order_relaxed) != 0;
+  tcp::part(all_links, Clock::now() + (is_broken ? short_farewell : farewell));
+  for (tcp::Link* link : all_links) link->disconnect();
+}
+
+// ---- agreement ------------------------------------------------------------------------------------------------------
+
+uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
+  return board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
+}
+
+uint64_t Endpoint::next(int peer, uint64_t expected, Deadline deadline) {
+  return board.next(peer, expected, *this, deadline);
+}
+
+std::string Endpoint::learn(int peer, const std::string& expected, Deadline deadline) {
+  return board.learn(peer, expected, *this, deadline);
+}
+
+void Endpoint::fence(const std::byte* begin, uint64_t bytes) {
+  for (tcp::Link* link : all_links) link->fence();
+  if (bytes == 0 || begin < Channels::arena() || begin >= Channels::arena() + arena_bytes) return;
+  fenced_ = true;
+  mappings[rank()]->detach(begin, bytes);
+}
+
+void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
+  if (!fenced_) mappings[rank()]->give_back(Channels::arena() + begin, bytes);
+}
+
+void Endpoint::poison(const Failure& failure) {
+  if (board.poison(failure)) bell.notify_all();
+}
+
+void Endpoint::leave() {
+  board.leave();
+  bell.notify_all();
+}
+
+void Endpoint::close() {
+  closing_ = true;
+  bell.notify(rank());
+}
+
+// ---- waiting --------------------------------------------------------------------------------------------------------
+
+// Called in every turn of a wait: of many links it looks at two.
+void Endpoint::hear(int peer) {
+  if (all_links.empty()) return;
+  if (peer >= 0) bell.hear(peer);
+  const uint32_t other = next_heard_.fetch_add(1, std::memory_order_relaxed) % all_links.size();
+  if (all_links[other]->turn()) bell.notify(rank());
+}
+
+void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
+  if (all_links.empty()) return bell.sleep(seen, slice);
+  if (bell.rung(seen)) return;
+  std::vector<pollfd> polls{{events[rank()], POLLIN, 0}};
+  for (const tcp::Link* link : all_links) {
+    if (!link->broken())
+      polls.push_back({link->socket(), static_cast<short>(POLLIN | (link->stuck() ? POLLOUT : 0)), 0});
+  }
+  const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};
+  ppoll(polls.data(), polls.size(), &time, nullptr);
+  uint64_t rings;
+  if (polls[0].revents != 0)
+    eventfd_read(events[rank()], &rings);  // another thread that was about to sleep sleeps a slice
+}
+
+// What has come over links, and which of them are dead.
+void Endpoint::tend(Clock::time_point now) {
+  for (int peer = 0; peer < size(); ++peer) {
+    tcp::Link* const link = links[peer].get();
+    if (link == nullptr) continue;
+    bell.hear(peer);
+    link->beat(now, between_pulses);
+    if (board.has_left(peer)) continue;
+    if (const char* why = link->broken()) liveness.gone(peer, why);
+    if (now - link->heard() > life) liveness.gone(peer, "was silent for 2 s, being stopped or cut off,");
+  }
+}
+
+void Endpoint::check(int peer, Deadline deadline) {
+  if (closing_) throw Failure{Failure::closed, rank(), ""};
+  board.check_reasons();
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank()) board.compare(other);
+  }
+  if (peer >= 0 && board.has_left(peer)) liveness.gone(peer, "left");
+  mailbox_->progress();  // a peer may need a message of ours to get to where we wait for it
+  liveness.beat(peer);
+  const auto now = Clock::now();
+  tend(now);
+  if (now > deadline) {
+    throw Failure{Failure::timeout, liveness.culprit(peer, [this](int other) { return board.is_here(other); }), ""};
+  }
+  if (liveness.look(now) && signals_) signals_();
+}
+
+}  // namespace hocket

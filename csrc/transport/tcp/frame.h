@@ -1,0 +1,34 @@
+// What goes over a link: frames, each a head of one cache line and at most `most` bytes. Both ends are little-endian.
+//
+// A head is believed only as far as it can do no harm: its kind, its length and where it says its bytes belong are
+// looked at before one of them is used.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "transport/outbox/layout.h"
+
+namespace hocket::tcp {
+
+static_assert(std::endian::native == std::endian::little, "frames are little-endian");
+
+constexpr uint64_t window = 4 << 20;       // bytes of messages to one reader that it has not read yet
+constexpr uint64_t mail_piece = 64 << 10;  // of a stream, in one frame
+
+struct alignas(line) Frame {
+  enum Kind : uint32_t { call = 1, text, message, mail, stuck, reason, left, pulse };
+  uint32_t kind;
+  uint32_t bytes;     // that follow
+  uint64_t number;    // of this frame on its link, from 0
+  uint64_t read;      // messages that the sender of this frame has read of its reader's
+  uint64_t consumed;  // and up to where it has read its stream
+  //        call         text         message  mail      stuck   reason  left  pulse
+  uint64_t a;  // number       fingerprint  call     position  why     kind          beat
+  uint64_t b;  // fingerprint               place                      until         waits for, and of a call
+  uint64_t c;  //                           offset                     culprit       that it waits to be told of: number
+  uint64_t d;  //                                                                    and fingerprint
+};
+static_assert(sizeof(Frame) == line);
+
+}  // namespace hocket::tcp

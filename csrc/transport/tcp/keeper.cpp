@@ -1,0 +1,91 @@
+#include "transport/tcp/keeper.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <system_error>
+
+#include "wait/fork.h"
+
+namespace hocket::tcp {
+
+namespace {
+
+constexpr std::chrono::milliseconds tick{50};
+constexpr std::chrono::milliseconds between_beats{400};
+constexpr std::chrono::seconds absence{1};  // of this process, which was stopped, or had no core
+
+int new_event() {
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  return fd;
+}
+
+}  // namespace
+
+Keeper::Keeper(std::vector<Link*> links, std::function<void()> news)
+    : links_(std::move(links)), news_(std::move(news)), born_(forks()), stop_(new_event()) {
+  sigset_t all, before;  // signals are for the threads of the program
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { keep(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Keeper::~Keeper() {
+  if (forks() != born_) {
+    thread_.detach();
+    return;
+  }
+  eventfd_write(stop_, 1);
+  thread_.join();
+  ::close(stop_);
+}
+
+void Keeper::keep() {
+  std::vector<pollfd> polls;
+  Clock::time_point before = Clock::now();
+  for (;;) {
+    polls.assign({{stop_, POLLIN, 0}});
+    for (const Link* link : links_) {
+      if (link->stuck()) polls.push_back({link->socket(), POLLOUT, 0});
+    }
+    poll(polls.data(), polls.size(), tick.count());
+    if (polls[0].revents != 0) return;
+    const auto now = Clock::now();
+    bool news = false;
+    for (Link* link : links_) {
+      if (now - before > absence) link->forgive(now);
+      news |= link->turn();
+      link->beat(now, between_beats);
+    }
+    if (news) news_();
+    before = now;
+  }
+}
+
+void part(const std::vector<Link*>& links, Deadline limit) {
+  std::vector<bool> shut(links.size());
+  std::vector<pollfd> polls;
+  do {
+    polls.clear();
+    for (size_t i = 0; i < links.size(); ++i) {
+      Link& link = *links[i];
+      link.push();
+      if (!shut[i] && !link.stuck()) {
+        link.shut();
+        shut[i] = true;
+      }
+      link.turn();
+      if (!link.broken() && link.socket() >= 0) {
+        polls.push_back({link.socket(), static_cast<short>(POLLIN | (link.stuck() ? POLLOUT : 0)), 0});
+      }
+    }
+  } while (!polls.empty() && Clock::now() < limit && poll(polls.data(), polls.size(), tick.count()) >= 0);
+}
+
+}  // namespace hocket::tcp

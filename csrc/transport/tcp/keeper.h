@@ -1,0 +1,36 @@
+// A thread that keeps links alive while nobody waits for them: it tells the others now and then that this rank lives,
+// takes what they say, and sends what a socket did not take at once. It never needs Python's lock, so a rank that only
+// computes is not taken for dead; one that is stopped is.
+#pragma once
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "transport/tcp/link.h"
+
+namespace hocket::tcp {
+
+class Keeper {
+ public:
+  // `news` is called when something came.
+  Keeper(std::vector<Link*> links, std::function<void()> news);
+  // Ends the thread; in a forked child there is none.
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+ private:
+  void keep();
+
+  const std::vector<Link*> links_;
+  const std::function<void()> news_;
+  const int born_, stop_;
+  std::thread thread_;
+};
+
+// Sends what is left, tells that nothing more comes, and reads until the others have told it too, no longer than
+// `limit`: what is on its way is lost where a socket is closed over bytes that were not read.
+void part(const std::vector<Link*>& links, Deadline limit);
+
+}  // namespace hocket::tcp

@@ -1,0 +1,142 @@
+// A connected stream socket to one rank, and the mirror of that rank's outbox.
+//
+//   our outbox ──push()──▶ frames ─────▶ socket ─────▶ frames ──turn()──▶ its mirror of us
+//   our mirror of it ◀──turn()── frames ◀───── socket ◀───── frames ◀──push()── its outbox
+//
+// Nothing is queued but in the outbox itself: a link remembers how much of it the other end has been sent. The bytes of
+// a message go from where they lie to the kernel, and from the kernel to the mirror's slots. A message that the kernel
+// has taken counts as read here, so that its memory may change; how many the other rank has truly read comes back with
+// every frame, and no more than a window of unread ones is ever sent: so what nobody reads yet never stands in the way
+// of what somebody waits for.
+//
+// Threads: whoever waits, whoever has published something, and the keeper. What is sent is under one lock, what is
+// received under another; to the mirror's readers this is the other rank, which publishes as that would.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/outbox/layout.h"
+#include "transport/outbox/wire.h"
+#include "transport/tcp/frame.h"
+#include "wait/wait.h"
+
+namespace hocket::tcp {
+
+class Link final : public Wire {
+ public:
+  // `socket` is not owned; `arena` is where views in our outbox are counted from. `slots`: bytes of our slots.
+  Link(int rank, int size, int peer, int socket, Outbox* own, const std::byte* arena, uint64_t slots);
+  ~Link() override;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  Outbox* mirror() const { return mirror_; }
+  int socket() const { return socket_.load(std::memory_order_relaxed); }
+
+  void push() override;
+  bool turn() override;
+
+  // Tells the other end that this rank lives, and what it waits for, unless it was told a `while` ago.
+  void beat(Clock::time_point now, Clock::duration a_while);
+  // After a failure: nothing of the caller's memory is read any more. What of it is in the middle of being sent is sent
+  // from a copy.
+  void fence();
+  // Whether there is something that the socket did not take.
+  bool stuck() const { return stuck_.load(std::memory_order_relaxed); }
+  // Why nothing more can come, or null.
+  const char* broken() const { return broken_.load(std::memory_order_acquire); }
+  // When the other end was last heard of.
+  Clock::time_point heard() const { return Clock::time_point(Clock::duration(heard_.load(std::memory_order_relaxed))); }
+  // This process did not run for a while: that says nothing of the other.
+  void forgive(Clock::time_point now) { heard_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
+  // Nothing more will be sent.
+  void shut();
+  // The socket is about to be closed.
+  void disconnect();
+
+ private:
+  struct Outgoing {
+    Frame frame;
+    std::array<iovec, 3> parts;
+    int count;                    // of the parts
+    uint64_t message;             // 1 + its number, where it is one
+    std::vector<std::byte> copy;  // of what must not be read any more
+  };
+
+  // sending; the lock is held
+  bool flush();
+  void sent(size_t bytes);
+  bool compose(Outgoing& to);  // the next frame; false: there is nothing to send
+  bool text(Outgoing& to, uint64_t fingerprint);
+  bool call(Outgoing& to);
+  bool reason(Outgoing& to);
+  bool mail(Outgoing& to);
+  bool message(Outgoing& to);
+  bool pulse(Outgoing& to);
+  bool left(Outgoing& to);
+  void begin(Outgoing& to, Frame::Kind kind, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0);
+  static void attach(Outgoing& to, const void* data, uint64_t bytes);
+
+  // receiving; the lock is held
+  bool receive();
+  bool parse();  // what lies in the buffer; false: it cannot be true
+  bool open();   // the frame whose head is there
+  bool land(std::byte* to, uint64_t room, std::byte* then = nullptr);
+  void close();  // the frame that is there as a whole
+
+  void fail(const char* why);
+
+  const int rank_, size_, peer_;
+  std::atomic<int> socket_;
+  Outbox* const own_;
+  const std::byte *const own_arena_, *const own_slots_;
+  const uint64_t mirror_bytes_;
+  Outbox* const mirror_;
+  const shm::Region own_mail_;
+  const shm::Region mail_;  // the mirror's
+
+  std::atomic<const char*> broken_{nullptr};
+  std::atomic<bool> stuck_{false};    // the socket takes no more
+  std::atomic<bool> starved_{false};  // the other rank must read first
+  std::atomic<Clock::duration::rep> heard_;
+
+  std::mutex sending_;  // of what follows
+  static constexpr int most_frames = 16;
+  std::array<Outgoing, most_frames> batch_;
+  int batched_ = 0, done_ = 0;  // frames in the batch, and those of them that are sent
+  size_t sent_bytes_ = 0;       // of the first that is not
+  bool fenced_ = false;
+  uint64_t frames_ = 0;  // composed
+  uint64_t calls_ = 0;   // told
+  uint64_t texts_[text_count] = {};
+  bool told_reason_ = false, told_left_ = false;
+  uint64_t messages_ = 0;  // composed
+  uint64_t mailed_ = 0;    // up to this position
+  uint32_t told_stuck_ = 0;
+  uint64_t told_read_ = 0, told_consumed_ = 0;
+  bool pulse_ = false;
+  Clock::time_point beaten_{};
+  uint64_t head_ = 0;                      // of what lies in the reader's window, since the beginning of time
+  std::array<uint64_t, depth> begins_{};   // where each message begins there
+  std::atomic<uint64_t> read_by_peer_{0};  // messages, as it says
+
+  std::mutex receiving_;  // of what follows
+  std::unique_ptr<std::byte[]> buffer_;
+  size_t first_ = 0, last_ = 0;  // what of it is not parsed
+  Frame frame_{};                // that is open
+  bool open_ = false;
+  std::byte* to_ = nullptr;  // where the rest of its bytes goes, in up to two pieces
+  uint64_t room_ = 0;        // in the first of them
+  std::byte* then_ = nullptr;
+  uint64_t missing_ = 0;                // of them, all in all
+  uint64_t opened_ = 0, received_ = 0;  // frames and messages
+  std::array<std::byte, text_bytes> scratch_;
+};
+
+}  // namespace hocket::tcp

@@ -1,0 +1,165 @@
+"""What the ranks of these tests run, each in a process on some host: `python programs.py NAME`, place in the variables.
+
+What a rank says is one line of JSON; an error of hocket's is its kind and text, any other a traceback and code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import hocket
+
+
+def data(rank: int, count: int) -> np.ndarray:
+    """Exact in float64 whatever is summed."""
+    return (np.arange(count) * 7 + rank * 3) % 1009.0
+
+
+def collectives(group: hocket.Group) -> None:
+    """All of them, short and long, against NumPy."""
+    rank, n = group.rank, group.size
+    for count in (1, 3, 1000, 70_001, 1_000_003):
+        every = [data(r, count) for r in range(n)]
+        total, x = np.sum(every, axis=0), every[rank]
+        arena = group.empty(count, "float64")
+        arena[:] = x
+        for given in (x.copy(), arena):
+            same(group.all_reduce(given), total)
+            same(given, x)
+            same(group.all_reduce(given, op=np.maximum), np.max(every, axis=0))
+            same(group.all_reduce(given, out=given), total)
+        for algorithm in ("ring", "two_shot", "one_shot", "recursive_doubling"):
+            same(group.all_reduce(x, algorithm=algorithm, order="any"), total)
+        for root in {0, n - 1}:
+            same(group.broadcast(x if rank == root else None, root=root), every[root])
+            got, gathered = group.reduce(x, root=root), group.gather(x, root=root)
+            if rank == root:
+                same(got, total)
+                same(gathered, np.concatenate(every))
+        same(group.all_gather(x), np.concatenate(every))
+        block = np.concatenate([x + r for r in range(n)])
+        same(group.all_to_all(block), np.concatenate([each + rank for each in every]))
+        same(group.reduce_scatter(block), total + n * rank)
+        works = [group.all_reduce(x + i, async_op=True) for i in range(5)]
+        for i in reversed(range(5)):
+            same(works[i].wait(), total + n * i)
+        after, before = (rank + 1) % n, (rank - 1) % n
+        sent = group.send(x, after, tag=5, async_op=True)
+        same(group.recv(before, tag=5), every[before])
+        sent.wait()
+        group.barrier()
+    again = group.all_reduce_init(np.full(9, rank + 1.0))
+    for _ in range(5):
+        same(again(), np.full(9, n * (n + 1) / 2))
+
+
+def subgroups(group: hocket.Group) -> None:
+    """Within a host and across, of some ranks and of all; then all at once."""
+    for turn in range(3):
+        for color in (group.rank % 2, group.rank // 2, 0, None if group.rank else 1):
+            part = group.split(color, -group.rank)
+            if part is None:
+                continue
+            with part:
+                size = part.size
+                ranks = part.all_gather(np.array([group.rank])).tolist()
+                assert ranks == sorted(ranks, reverse=True)
+                same(part.all_reduce(np.full(50_000, group.rank + turn)), np.full(50_000, sum(ranks) + turn * size))
+
+
+def both_ways(group: hocket.Group) -> None:
+    """Everybody sends all others more than any buffer holds before it receives anything, and a collective beside it."""
+    count = 4_000_000
+    others = [r for r in range(group.size) if r != group.rank]
+    sends = [group.send(data(group.rank, count), r, async_op=True) for r in others]
+    total = group.all_reduce(data(group.rank, 300_000), async_op=True)
+    for r in others:
+        same(group.recv(r), data(r, count))
+    for send in sends:
+        send.wait()
+    same(total.wait(), np.sum([data(r, 300_000) for r in range(group.size)], axis=0))
+
+
+def unclaimed(group: hocket.Group) -> None:
+    """Messages that nobody asks for do not stand in the way of collectives."""
+    if group.rank == 0:
+        sends = [group.send(np.arange(300_000), group.size - 1, tag=tag, async_op=True) for tag in range(4)]
+    for _ in range(20):
+        assert group.all_reduce(1) == group.size
+        same(group.all_reduce(np.ones(500_000)), np.full(500_000, float(group.size)))
+    if group.rank == group.size - 1:
+        for tag in reversed(range(4)):
+            same(group.recv(0, tag=tag), np.arange(300_000))
+    elif group.rank == 0:
+        for send in sends:
+            send.wait()
+    group.barrier()
+
+
+def busy(group: hocket.Group) -> None:
+    """A rank that computes for longer than links may be silent, and holds Python's lock, is not suspected."""
+    if group.rank == group.size - 1:
+        end = time.monotonic() + 3.5
+        while time.monotonic() < end:
+            sum(range(100_000))
+    assert group.all_reduce(1, timeout=20) == group.size
+
+
+def again(group: hocket.Group) -> None:
+    """Groups come and go at one address."""
+    place = {"rank": group.rank, "size": group.size}
+    address = os.environ["HOCKET_RENDEZVOUS"]
+    for turn in range(4):
+        group.close()
+        group = hocket.init(rendezvous=address, secret=os.environ["HOCKET_SECRET"], **place)
+        assert group.all_reduce(turn) == turn * group.size
+    group.close()
+
+
+def endless(group: hocket.Group) -> None:
+    """Calls until one fails."""
+    x = np.ones(int(os.environ.get("COUNT", "1000")))
+    if "FORKED" in os.environ and group.rank and os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    say({"pid": os.getpid()})
+    while True:
+        group.all_reduce(x, timeout=30)
+
+
+def same(got: Any, expected: Any) -> None:
+    assert np.asarray(got).dtype == np.asarray(expected).dtype or np.ndim(expected) == 0
+    np.testing.assert_array_equal(got, expected)
+
+
+def say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main() -> None:
+    begin = time.monotonic()
+    try:
+        with hocket.init(float(os.environ.get("SECONDS", "20"))) as group:
+            begin = time.monotonic()
+            globals()[sys.argv[1]](group)
+    except hocket.HocketError as error:
+        say(
+            {
+                "error": type(error).__name__,
+                "text": str(error),
+                "at": time.monotonic(),
+                "took": time.monotonic() - begin,
+            }
+        )
+    else:
+        say({"good": True})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Groups across hosts: what works on one works there, and what goes wrong there is named. Hosts are namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts import Host, hosts, reason
+
+pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+PROGRAMS = Path(__file__).with_name("programs.py")
+SECRET = secrets.token_hex(8)
+LAYOUTS = {"1+1": (0, 1), "2+2": (0, 0, 1, 1), "3+1": (0, 0, 0, 1), "mixed": (0, 1, 0, 1), "1+1+1": (0, 1, 2)}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[Host]]:
+    with hosts(3) as made:
+        yield made
+
+
+@pytest.fixture
+def two() -> Iterator[list[Host]]:
+    """For a test that does not leave them as they were."""
+    with hosts(2) as made:
+        yield made
+
+
+class Job:
+    """Ranks on hosts, which meet on the host of rank 0."""
+
+    port = 4700
+
+    def __init__(self, hosts: list[Host], layout: tuple[int, ...], program: str, **environ: str) -> None:
+        Job.port += 1
+        self.hosts, self.layout, self.program = hosts, layout, program
+        self.environ = {
+            "HOCKET_RENDEZVOUS": f"tcp://{hosts[layout[0]].address}:{Job.port}",
+            "HOCKET_SECRET": SECRET,
+            "WORLD_SIZE": str(len(layout)),
+            "OPENBLAS_NUM_THREADS": "1",
+            **environ,
+        }
+        self.ranks = [self.start(rank) for rank in range(len(layout))]
+
+    def start(self, rank: int, **environ: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(PROGRAMS), self.program]
+        return self.hosts[self.layout[rank]].start(command, {**self.environ, "RANK": str(rank), **environ})
+
+    def line(self, rank: int) -> dict[str, Any]:
+        stdout = self.ranks[rank].stdout
+        assert stdout is not None
+        said: dict[str, Any] = json.loads(stdout.readline() or "{}")
+        return said
+
+    def ends(self, without: int | None = None, seconds: float = 60) -> list[dict[str, Any]]:
+        """The last line of each rank; fails for one that is a crash."""
+        last: list[dict[str, Any]] = []
+        for rank, process in enumerate(self.ranks):
+            if rank == without:
+                last.append({})
+                continue
+            out, err = process.communicate(timeout=seconds)
+            assert process.returncode == 0, f"rank {rank}: {err}"
+            last.append(json.loads(out.splitlines()[-1]))
+        return last
+
+    def good(self) -> None:
+        for rank, end in enumerate(self.ends()):
+            assert end == {"good": True}, f"rank {rank}: {end}"
+
+
+@pytest.mark.parametrize("program", ["collectives", "subgroups", "both_ways", "unclaimed"])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_what_works_on_one_host_works_across(three: list[Host], layout: tuple[int, ...], program: str) -> None:
+    Job(three, layout, program).good()
+
+
+@pytest.mark.parametrize("program", ["busy", "again"])
+def test_life_across_hosts(three: list[Host], program: str) -> None:
+    Job(three, (0, 1, 1), program).good()
+
+
+# ---- deaths ----
+
+
+def test_a_killed_rank_is_named_by_all(three: list[Host]) -> None:
+    for victim in (0, 3):
+        job = Job(three, (0, 0, 1, 1), "endless")
+        pids = [job.line(rank)["pid"] for rank in range(4)]
+        begin = time.monotonic()
+        os.kill(pids[victim], signal.SIGKILL)
+        for rank, end in enumerate(job.ends(without=victim)):
+            if rank != victim:
+                assert end["error"] == "PeerLost", (rank, end)
+                assert f"rank {victim} " in end["text"], (rank, end)
+                assert end["at"] - begin < 2, (rank, end)
+
+
+@pytest.mark.parametrize("how", ["stopped", "cut"])
+def test_who_is_silent_is_named(two: list[Host], how: str) -> None:
+    job = Job(two, (0, 0, 1), "endless")
+    pids = [job.line(rank)["pid"] for rank in range(3)]
+    begin = time.monotonic()
+    if how == "cut":
+        two[1].cut()
+    else:
+        os.kill(pids[2], signal.SIGSTOP)
+    ends = job.ends(without=2)
+    for rank in (0, 1):
+        assert ends[rank]["error"] == "PeerLost", ends[rank]
+        assert "rank 2 " in ends[rank]["text"], ends[rank]
+        assert "silent" in ends[rank]["text"], ends[rank]
+        assert ends[rank]["at"] - begin < 5, ends[rank]
+    os.kill(pids[2], signal.SIGCONT)
+    end = json.loads(job.ranks[2].communicate(timeout=30)[0].splitlines()[-1])
+    assert end["error"] == "PeerLost", end
+
+
+def test_death_is_seen_behind_a_forked_child(three: list[Host]) -> None:
+    job = Job(three, (0, 1), "endless", FORKED="1")
+    pids = [job.line(rank)["pid"] for rank in range(2)]
+    os.kill(pids[1], signal.SIGKILL)
+    assert "rank 1 " in job.ends(without=1)[0]["text"]
+
+
+# ---- meeting ----
+
+
+def test_a_meeting_needs_a_secret(three: list[Host]) -> None:
+    for end in Job(three, (0, 1), "busy", HOCKET_SECRET="").ends():
+        assert end["error"] == "RendezvousError"
+        assert "HOCKET_SECRET" in end["text"]
+
+
+def test_another_secret_is_refused(three: list[Host]) -> None:
+    job = Job(three, (0,), "busy", WORLD_SIZE="2", SECONDS="3")
+    job.layout = (0, 1)
+    job.ranks.append(job.start(1, HOCKET_SECRET="another"))
+    first, second = job.ends()
+    assert "rank 1 did not arrive" in first["text"], first
+    assert "does not know this job's secret" in second["text"], second
+
+
+def test_who_is_missing_is_named(three: list[Host]) -> None:
+    (end,) = Job(three, (0,), "busy", WORLD_SIZE="3", SECONDS="2").ends()
+    assert end["error"] == "RendezvousError"
+    assert "ranks 1, 2 did not arrive within 2 s" in end["text"], end
+
+
+def test_another_size_and_the_same_rank_twice(three: list[Host]) -> None:
+    job = Job(three, (0, 1), "busy", WORLD_SIZE="3", SECONDS="4")
+    job.layout = (0, 1, 2, 2)
+    job.ranks += [job.start(1), job.start(2, WORLD_SIZE="4")]
+    ends = job.ends()
+    texts = [end["text"] for end in ends]
+    assert any("two processes claim to be rank 1" in text for text in texts), texts
+    assert "two jobs met at one address: one has 4 ranks, the other 3" in texts[3], texts
+    assert "rank 2 did not arrive" in texts[0], texts
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_not_there(three: list[Host]) -> None:
+    with hosts(1) as (alone,):
+        taken = alone.start([sys.executable, "-m", "http.server", "4799"])
+        assert taken.stderr is not None
+        wait = alone.start(
+            [
+                sys.executable,
+                "-c",
+                "import socket,time\nwhile socket.socket().connect_ex(('127.0.0.1', 4799)): time.sleep(.01)",
+            ]
+        )
+        wait.communicate(timeout=20)
+        job = Job([alone], (0,), "busy", WORLD_SIZE="2", SECONDS="1", HOCKET_RENDEZVOUS=f"tcp://{alone.address}:4799")
+        assert "holds the meeting point tcp://" in job.ends()[0]["text"]
+    job = Job(three, (0,), "busy", WORLD_SIZE="2", RANK="1", SECONDS="2", HOCKET_RENDEZVOUS="tcp://10.213.77.99:4711")
+    job.ranks[0].communicate()
+    job.ranks = [job.start(0, RANK="1")]
+    assert "tcp://10.213.77.99:4711" in job.ends()[0]["text"]
+
+
+def test_a_late_rank_meets_the_others(three: list[Host]) -> None:
+    job = Job(three, (0,), "again", WORLD_SIZE="2")
+    job.layout = (0, 1)
+    assert job.ranks[0].poll() is None
+    job.ranks.append(job.start(1))
+    job.good()
+
+
+def test_strangers_at_the_meeting_point_harm_nobody(three: list[Host]) -> None:
+    job = Job(three, (0, 1), "collectives", WORLD_SIZE="3")
+    job.layout = (0, 1, 2)
+    noise = (
+        "import os, socket, time\n"
+        f"at = ({three[0].address!r}, {Job.port})\n"
+        "held = []\n"
+        "while len(held) < 300:\n"
+        "    s = socket.socket()\n"
+        "    if s.connect_ex(at): time.sleep(.01); continue\n"
+        "    if len(held) % 2: s.send(os.urandom(200))\n"
+        "    held.append(s)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    stranger = three[2].start([sys.executable, "-c", noise])
+    assert stranger.stdout is not None
+    assert stranger.stdout.readline() == "held\n"
+    job.ranks.append(job.start(2))
+    job.good()
+    stranger.kill()
+
+
+def test_nothing_listens_on_every_interface(three: list[Host]) -> None:
+    job = Job(three, (0, 1), "endless", WORLD_SIZE="3", SECONDS="5")
+    shown = subprocess.check_output(three[0].within(["cat", "/proc/net/tcp"]), text=True)
+    wildcard = socket.inet_aton("0.0.0.0").hex().upper()
+    listening = [line.split()[1] for line in shown.splitlines()[1:] if line.split()[3] == "0A"]
+    assert not [at for at in listening if at.startswith(wildcard)], listening
+    for process in job.ranks:
+        process.kill()
