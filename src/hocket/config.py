@@ -127,16 +127,25 @@ def job_secret(environ: Environ = os.environ) -> bytes:
     variables tell nothing, or make no sense, it is empty on every rank: then only the user id keeps strangers out.
     """
     try:
-        if "HOCKET_RENDEZVOUS" in environ:
-            return _digest("secret", environ["HOCKET_SECRET"])
-        if "HOCKET_SECRET" in environ:
+        if "HOCKET_ADDRESS" in environ:
             return bytes.fromhex(environ["HOCKET_SECRET"])
+        if environ.get("HOCKET_SECRET"):
+            return _digest("secret", environ["HOCKET_SECRET"])
         for launcher in _LAUNCHERS:
             if any(variable in environ for variable in launcher.triggers):
                 return _digest("secret", *_identity(launcher, environ))
     except (RendezvousError, ValueError, LookupError):
         pass
     return b""
+
+
+def job_route(environ: Environ = os.environ) -> str:
+    """Towards whom the way leads by which ranks of other hosts may come, for ranks that meet in a store of torch's;
+    empty unless the user gave the job a secret."""
+    if "HOCKET_ADDRESS" in environ or not environ.get("HOCKET_SECRET") or not environ.get("MASTER_ADDR"):
+        return ""
+    host = environ["MASTER_ADDR"]
+    return f"tcp://[{host}]:1" if ":" in host else f"tcp://{host}:1"
 
 
 @dataclass(frozen=True)

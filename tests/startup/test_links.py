@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from launching import SECRET, is_gone, open_descriptors, until
 
-from hocket.config import Config, job_secret
+from hocket.config import Config, job_route, job_secret
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
 from hocket.rendezvous import cards
@@ -163,8 +163,17 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT"
 def test_the_secret_that_the_environment_tells() -> None:
     assert job_secret(RUN | TORCHRUN) == bytes.fromhex("00ff" * 8) == Config.from_env(RUN | TORCHRUN).secret
     assert job_secret(TORCHRUN) == Config.from_env(TORCHRUN).secret != b""
+    given = TORCHRUN | {"HOCKET_SECRET": "a text"}
+    assert job_secret(given) not in (job_secret(TORCHRUN), job_secret(TORCHRUN | {"HOCKET_SECRET": "b"}), b"")
+    assert (job_route(given), job_route(given | {"MASTER_ADDR": "::1"})) == ("tcp://here:1", "tcp://[::1]:1")
+    assert job_route(TORCHRUN) == job_route(RUN | TORCHRUN) == job_route({"HOCKET_SECRET": "a text"}) == ""
     assert job_secret(TORCHRUN) == job_secret(TORCHRUN | {"RANK": "0"}) != job_secret(TORCHRUN | {"MASTER_PORT": "1"})
-    for nothing in ({}, {"RANK": "1"}, {"HOCKET_SECRET": "no hex"}, {"OMPI_COMM_WORLD_SIZE": "2"}):
+    for nothing in (
+        {},
+        {"RANK": "1"},
+        {"HOCKET_ADDRESS": "@a", "HOCKET_SECRET": "no hex"},
+        {"OMPI_COMM_WORLD_SIZE": "2"},
+    ):
         assert job_secret(nothing) == b""
 
 

@@ -1,4 +1,4 @@
-"""hocket for torch.distributed, on the CPU of one host.
+"""hocket for torch.distributed, on CPUs.
 
     import hocket.torch                           # torch 2.14 finds hocket without this line
     torch.distributed.init_process_group("hocket")

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..calls.executor import Executor
-from ..config import job_secret
+from ..config import job_route, job_secret
 from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
@@ -73,7 +73,9 @@ class Base(dist.ProcessGroup):
             rank,
             size,
             timeout,
-            lambda fd: connect(TorchStore(store, size), rank, size, fd, timeout, terms=Terms(job_secret())),
+            lambda fd: connect(
+                TorchStore(store, size), rank, size, fd, timeout, terms=Terms(job_secret(), job_route())
+            ),
         )
         self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.
