@@ -141,6 +141,12 @@ uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
   return board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
 }
 
+// What has come over a link is known: also that the call was given up behind its last message.
+void Endpoint::meet(Peers peers, Deadline deadline) {
+  for (int peer = 0; !all_links.empty() && peer < size(); ++peer) bell.hear(peer);
+  board.meet(peers, *this, deadline);
+}
+
 uint64_t Endpoint::next(int peer, uint64_t expected, Deadline deadline) {
   return board.next(peer, expected, *this, deadline);
 }

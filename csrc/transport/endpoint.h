@@ -75,7 +75,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) override;
   uint64_t number() const override { return board.number(); }
   std::string title() const override { return board.title(); }
-  void meet(Peers peers, Deadline deadline) override { board.meet(peers, *this, deadline); }
+  void meet(Peers peers, Deadline deadline) override;
   uint64_t next(int peer, uint64_t expected, Deadline deadline) override;
   std::string learn(int peer, const std::string& expected, Deadline deadline) override;
   void fence(const std::byte* begin, uint64_t bytes) override;

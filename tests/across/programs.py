@@ -122,6 +122,13 @@ def again(group: hocket.Group) -> None:
     group.close()
 
 
+def places(group: hocket.Group) -> None:
+    """Where this rank is, and how many hosts there are."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    hosts = group.all_gather(np.frombuffer(os.uname().nodename.encode().ljust(64), np.uint8)[None])
+    say({"place": [int(os.environ[name]) for name in names], "hosts": len({row.tobytes() for row in hosts})})
+
+
 def endless(group: hocket.Group) -> None:
     """Calls until one fails."""
     x = np.ones(int(os.environ.get("COUNT", "1000")))

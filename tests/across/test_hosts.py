@@ -229,3 +229,74 @@ def test_nothing_listens_on_every_interface(three: list[Host]) -> None:
     assert not [at for at in listening if at.startswith(wildcard)], listening
     for process in job.ranks:
         process.kill()
+
+
+# ---- started by ----
+
+
+def test_hocket_run_on_two_hosts(three: list[Host]) -> None:
+    """As the README has it, over v6 too: four ranks on each, in the order of hosts."""
+    for host in three[:2]:
+        host.ip("addr", "replace", f"fd77::{host.address[-1]}/64", "dev", "eth0", "nodad")
+    for number, first in enumerate([three[0].address, "[fd77::1]"]):
+        rendezvous = f"tcp://{first}:{4900 + 2 * number}"
+        nodes = [
+            three[k].start(
+                [
+                    *(sys.executable, "-m", "hocket", "run", "-n", "2", "--nnodes", "2", "--node-rank", str(k)),
+                    *("--rendezvous", rendezvous, str(PROGRAMS), "places"),
+                ],
+                {"HOCKET_SECRET": SECRET},
+            )
+            for k in (0, 1)
+        ]
+        said = [node.communicate(timeout=60) for node in nodes]
+        assert [node.returncode for node in nodes] == [0, 0], said
+        places = [json.loads(line) for out, _ in said for line in out.splitlines() if "place" in line]
+        assert sorted(place["place"] for place in places) == [[0, 4, 0, 2], [1, 4, 1, 2], [2, 4, 0, 2], [3, 4, 1, 2]]
+        assert {place["hosts"] for place in places} == {2}
+
+
+def test_hocket_run_says_what_is_missing(three: list[Host]) -> None:
+    for words, environ, text in (
+        (["--nnodes", "2"], {"HOCKET_SECRET": "x"}, "goes with --rendezvous and a --node-rank below it"),
+        (["--nnodes", "2", "--node-rank", "0", "--rendezvous", "tcp://a:1"], {}, "several hosts need a HOCKET_SECRET"),
+    ):
+        command = [sys.executable, "-m", "hocket", "run", "-n", "1", *words, str(PROGRAMS), "places"]
+        process = three[0].start(command, environ)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 2, err
+        assert text in " ".join(err.replace("│", " ").split()), err
+
+
+TORCH = """
+import torch, torch.distributed as dist, hocket.torch
+dist.init_process_group("hocket")
+rank, size = dist.get_rank(), dist.get_world_size()
+for count in (1, 1000, 300_000):
+    x = torch.arange(count, dtype=torch.float64) + rank
+    dist.all_reduce(x)
+    assert torch.equal(x, size * torch.arange(count, dtype=torch.float64) + sum(range(size)))
+parts = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+x = torch.ones(5) * rank
+dist.all_reduce(x, group=parts[rank % 2])
+assert x[0] == 2 * (rank % 2) + 2
+dist.barrier()
+dist.destroy_process_group()
+print("good")
+"""
+
+
+def test_torch_across_hosts(three: list[Host]) -> None:
+    pytest.importorskip("torch")
+    environ = {"MASTER_ADDR": three[0].address, "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1"}
+    for port, secret in (("4950", SECRET), ("4951", "")):
+        environ |= {"MASTER_PORT": port, "HOCKET_SECRET": secret}
+        command = [sys.executable, "-c", TORCH]
+        ranks = [three[r // 2].start(command, {**environ, "RANK": str(r)}) for r in range(4)]
+        for rank in ranks:
+            out, err = rank.communicate(timeout=90)
+            if secret:
+                assert out == "good\n", err
+            else:
+                assert "nothing tells how they can reach each other" in err, err

@@ -35,7 +35,7 @@ from in_rank import SLACK, Report, play, settle, warm_up
 from scenario import FAULTS, SIGNALS, WORKLOADS, Trial, draw
 
 from moments import state, until
-from worlds import Died, World
+from worlds import TRANSPORTS, Died, World
 
 KINDS = ("ok", "error", "HANG", "WRONG", "RAW", "LEAK")
 LEAST = 30.0  # seconds in which a trial's calls without a fault are through, on the busiest machine
@@ -52,7 +52,8 @@ class Result(NamedTuple):
 class Storm:
     """Runs trials, in worlds that it keeps from one trial to the next as far as their processes live."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, transport: str = "shm") -> None:
+        self._transport = transport
         self._worlds: dict[int, World] = {}
         self._board = str(Path(folder, "rounds"))
         np.zeros(16, np.int64).tofile(self._board)
@@ -60,7 +61,7 @@ class Storm:
 
     def world(self, size: int) -> World:
         """A world whose processes live, and whose ranks have measured what they hold when nothing happens."""
-        world = self._worlds.setdefault(size, World(size))
+        world = self._worlds.setdefault(size, World(size, self._transport))
         if not world.processes:
             world.run(warm_up, fresh=True)
             world.start_alone(settle)
@@ -153,13 +154,17 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--trial", type=int, help="only this one")
     parser.add_argument("--repeat", type=int, default=1, help="how often each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no trial after so many seconds")
+    parser.add_argument("--transport", choices=TRANSPORTS, default="shm", help="over which (%(default)s)")
     args = parser.parse_args(words)
     seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
     numbers = range(args.trials) if args.trial is None else [args.trial]
     print(f"torture: seed {seed}, {len(numbers) * args.repeat} trials", flush=True)
     table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hocket-torture-") as folder, contextlib.closing(Storm(folder)) as storm:
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-torture-") as folder,
+        contextlib.closing(Storm(folder, args.transport)) as storm,
+    ):
         for done, (number, _) in enumerate(itertools.product(numbers, range(args.repeat)), 1):
             trial = draw(seed, number)
             if args.trial is not None and done == 1:

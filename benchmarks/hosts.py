@@ -1,0 +1,142 @@
+"""All-reduce over two hosts, beside gloo and beside the bytes alone: `python benchmarks/hosts.py [--ranks 1]`, as root.
+
+The hosts are network namespaces joined by veth, unshaped; every socket uses cubic. The three take turns in one run, in
+rounds whose order is drawn, and what is printed are medians over all rounds and their ratios. *pump*: a connection that
+carries as many bytes both ways at once, by a loop of Python's over pieces of 256 KiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+SIZES = (8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+ROUNDS = 7
+
+
+def pump(sock: socket.socket, count: int) -> None:
+    """So many bytes each way."""
+    import select
+
+    into, out = memoryview(bytearray(1 << 18)), memoryview(bytes(1 << 18))
+    sent = got = 0
+    while sent < count or got < count:
+        moved = False
+        if sent < count:
+            try:
+                sent += sock.send(out[: count - sent])
+                moved = True
+            except BlockingIOError:
+                pass
+        if got < count:
+            try:
+                got += sock.recv_into(into, min(1 << 18, count - got))
+                moved = True
+            except BlockingIOError:
+                pass
+        if not moved:
+            select.select([sock] if got < count else [], [sock] if sent < count else [], [])
+
+
+def rank(address: str) -> None:
+    """One rank's part; rank 0 prints the medians."""
+    import torch
+    import torch.distributed as dist
+
+    import hocket
+
+    me, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    group = hocket.init(60, rendezvous=f"tcp://{address}:4711", secret="bench")
+    dist.init_process_group("gloo", init_method=f"tcp://{address}:4712", rank=me, world_size=size)
+    link = None
+    if size == 2:
+        if me == 0:
+            with socket.create_server((address, 4713)) as listener:
+                group.barrier()
+                link, _ = listener.accept()
+        else:
+            group.barrier()
+            link = socket.create_connection((address, 4713))
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setblocking(False)
+    draws = random.Random(1)
+    found: dict[str, dict[int, float]] = {}
+    for nbytes in SIZES:
+        x = np.ones(max(1, nbytes // 4), np.float32)
+        out, tensor = np.empty_like(x), torch.ones(len(x))
+        calls: dict[str, Callable[[], object]] = {
+            "hocket": lambda x=x, out=out: group.all_reduce(x, out=out),
+            "gloo": lambda tensor=tensor: dist.all_reduce(tensor),
+        }
+        if link is not None:
+            calls["pump"] = lambda link=link, nbytes=nbytes: pump(link, nbytes)
+        turns = 300 if nbytes <= 1 << 14 else 60 if nbytes <= 1 << 20 else 12 if nbytes <= 1 << 23 else 3
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(ROUNDS):
+            names = sorted(calls)
+            draws.shuffle(names)
+            for name in names:
+                for turn in range(turns + 2):
+                    group.barrier()
+                    begin = time.perf_counter()
+                    calls[name]()
+                    if turn >= 2:
+                        times[name].append(time.perf_counter() - begin)
+                    tensor.fill_(1)
+        for name, taken in times.items():
+            found.setdefault(name, {})[nbytes] = statistics.median(taken)
+    if me == 0:
+        print(json.dumps(found), flush=True)
+    group.barrier()
+    group.close()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1, help="on each of the two hosts")
+    parser.add_argument("--at", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.at:
+        rank(args.at)
+        return
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from hosts import hosts, reason
+
+    if reason():
+        sys.exit(f"{reason()}")
+    with hosts(2) as both:
+        for host in both:
+            host.ip("route", "change", "10.213.77.0/24", "dev", "eth0", "congctl", "cubic")
+        size = 2 * args.ranks
+        environ = {"WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        command = [sys.executable, __file__, "--at", both[0].address]
+        ranks = [both[r // args.ranks].start(command, {**environ, "RANK": str(r)}) for r in range(size)]
+        outputs = [process.communicate(timeout=900) for process in ranks]
+    for process, (_, err) in zip(ranks, outputs, strict=True):
+        if process.returncode:
+            sys.exit(err)
+    found = json.loads(outputs[0][0].splitlines()[-1])
+    print(f"all_reduce of float32 over 2 hosts x {args.ranks}, medians in µs; how many times longer the others take")
+    for nbytes in map(str, SIZES):
+        own = found["hocket"][nbytes]
+        others = "".join(
+            f"   {name} {1e6 * found[name][nbytes]:9.1f} ({found[name][nbytes] / own:5.2f})"
+            for name in ("gloo", "pump")
+            if name in found
+        )
+        print(f"{int(nbytes):>9} B   hocket {1e6 * own:9.1f}{others}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+// Links: what they carry, what they do with nonsense, and that they stop where they must.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "check.h"
+#include "engine/port.h"
+#include "transport/tcp/keeper.h"
+#include "transport/tcp/link.h"
+
+using namespace hocket;
+using namespace hocket::testing;
+using tcp::Frame;
+
+namespace {
+
+constexpr uint64_t slots = 1 << 20;
+constexpr int size = 2;
+
+// One rank's outbox and its link to the other one.
+struct Rank {
+  Rank(int number, int fd)
+      : bytes(arena_offset(size, slots)),
+        box(static_cast<Outbox*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+        link(number, size, 1 - number, fd, box, reinterpret_cast<std::byte*>(box), slots) {
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+  }
+  ~Rank() { munmap(box, bytes); }
+
+  // A view of `data` is posted, as channels.cpp does it.
+  void post(uint64_t number, int peer, const std::byte* data, uint64_t length, Label label) {
+    Descriptor& d = box->descriptors(size, peer)[number % depth];
+    d.call = label.call;
+    d.place = label.place;
+    d.bytes = length;
+    d.kind = Descriptor::view;
+    d.offset = static_cast<uint64_t>(data - reinterpret_cast<std::byte*>(box));
+    d.turn.store(number + 1, std::memory_order_release);
+    link.push();
+  }
+
+  const uint64_t bytes;
+  Outbox* const box;
+  tcp::Link link;
+};
+
+struct Pair {
+  Pair() {
+    check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0, "no sockets");
+    for (int r = 0; r < size; ++r) ranks[r] = std::make_unique<Rank>(r, fds[r]);
+  }
+  ~Pair() {
+    for (int fd : fds) close(fd);
+  }
+  int fds[2];
+  std::unique_ptr<Rank> ranks[2];
+};
+
+void carries_messages_in_order() {
+  Pair pair;
+  std::mt19937_64 random(7);
+  std::vector<uint64_t> lengths;
+  for (int i = 0; i < 2000; ++i) {
+    const uint64_t most = uint64_t{1} << random() % 19;
+    lengths.push_back(random() % most);
+  }
+  std::vector<Bytes> data;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    Bytes bytes(lengths[i]);
+    for (uint64_t k = 0; k < bytes.size(); ++k) bytes[k] = std::byte(mix(i, k, 3));
+    data.push_back(std::move(bytes));
+  }
+  std::thread sender([&] {
+    Rank& own = *pair.ranks[0];
+    const auto& read = own.link.mirror()->counts()[0].read;
+    for (size_t i = 0; i < data.size(); ++i) {
+      while (i >= read.load(std::memory_order_acquire) + depth) own.link.turn();
+      own.post(i, 1, data[i].data(), data[i].size(), {i, static_cast<uint32_t>(i * 3)});
+    }
+    while (read.load(std::memory_order_acquire) != data.size()) own.link.turn();
+  });
+  Rank& own = *pair.ranks[1];
+  for (size_t i = 0; i < data.size(); ++i) {
+    const Descriptor& d = own.link.mirror()->descriptors(size, 1)[i % depth];
+    while (d.turn.load(std::memory_order_acquire) != i + 1) own.link.turn();
+    const std::byte* found = d.kind == Descriptor::here ? d.payload : own.link.mirror()->slots(size) + d.offset;
+    check(d.call == i && d.place == i * 3 && d.bytes == data[i].size() &&
+              std::equal(data[i].begin(), data[i].end(), found),
+          "message ", i, " is another one");
+    own.box->counts()[0].read.store(i + 1, std::memory_order_release);
+    own.link.push();
+  }
+  sender.join();
+  check(!pair.ranks[0]->link.broken() && !pair.ranks[1]->link.broken(), "a link broke");
+}
+
+// What nobody reads is not sent beyond the window, and what comes behind it is heard all the same.
+void does_not_stand_in_its_own_way() {
+  Pair pair;
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const Bytes data(1 << 18);
+  for (uint64_t i = 0; i < depth; ++i) from.post(i, 1, data.data(), data.size(), {i, 0});
+  from.box->board[1].fingerprint = 42;
+  from.box->board[1].call = 1;
+  from.box->left = 1;
+  for (int i = 0; i < 1000; ++i) {
+    from.link.push();
+    from.link.turn();
+    to.link.turn();
+  }
+  check(from.link.mirror()->counts()[0].read == tcp::window >> 18, "not a window was sent");
+  check(to.link.mirror()->board[1].call == 1 && to.link.mirror()->board[1].fingerprint == 42, "the call was not heard");
+  check(to.link.mirror()->left == 1, "the farewell was not heard");
+}
+
+// What is in the middle of being sent when a call fails is sent as it was, and nothing else.
+void sends_nothing_of_the_callers_after_a_fence() {
+  Pair pair;
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const uint64_t length = 1 << 20;
+  Bytes data(length);
+  for (uint64_t k = 0; k < length; ++k) data[k] = std::byte(mix(1, k, 9));
+  const Bytes before = data;
+  for (uint64_t i = 0; i < 3; ++i) from.post(i, 1, data.data(), length, {i, 0});
+  check(from.link.stuck(), "all of it was taken at once");
+  from.link.fence();
+  std::fill(data.begin(), data.end(), std::byte{0xee});
+  from.post(3, 1, data.data(), length, {3, 0});
+  from.box->until = 7;
+  from.box->culprit = -1;
+  std::strcpy(from.box->reason, "because");
+  from.box->poisoned = 1;
+  for (int i = 0; i < 100'000 && to.link.mirror()->poisoned == 0; ++i) {
+    from.link.push();
+    from.link.turn();
+    to.link.turn();
+  }
+  check(std::strcmp(to.link.mirror()->reason, "because") == 0 && to.link.mirror()->until == 7, "no reason was heard");
+  for (uint64_t i = 0; i < 4; ++i) {
+    const Descriptor& d = to.link.mirror()->descriptors(size, 1)[i];
+    if (d.turn != i + 1) continue;
+    check(i < 3, "a message was sent after the fence");
+    check(std::memcmp(to.link.mirror()->slots(size) + d.offset, before.data(), length) == 0, "message ", i,
+          " holds what came after the fence");
+  }
+}
+
+// Whatever comes, nothing is written outside of the mirror; and what cannot be true breaks the link.
+void survives_nonsense() {
+  std::mt19937_64 random(11);
+  int refused = 0, taken = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    Pair pair;
+    Rank& own = *pair.ranks[1];
+    Bytes stream;
+    const int frames = 1 + static_cast<int>(random() % 8);
+    for (int i = 0; i < frames; ++i) {
+      Frame frame{};
+      frame.kind = 1 + random() % 9;
+      frame.number = static_cast<uint64_t>(i);
+      frame.bytes = random() % 3 == 0 ? static_cast<uint32_t>(random()) : static_cast<uint32_t>(random() % 5000);
+      for (uint64_t* field : {&frame.read, &frame.consumed, &frame.a, &frame.b, &frame.c, &frame.d})
+        *field = random() % 2 == 0 ? random() : random() % 70000;
+      if (frame.kind == Frame::message && random() % 2 == 0) frame.c = frame.c / line * line % tcp::window;
+      if (frame.kind == Frame::mail && random() % 2 == 0) frame.a = 0;
+      const auto* head = reinterpret_cast<const std::byte*>(&frame);
+      stream.insert(stream.end(), head, head + sizeof frame);
+      for (uint32_t k = 0; k < std::min<uint32_t>(frame.bytes, 5000); ++k) stream.push_back(std::byte(random()));
+    }
+    if (random() % 4 == 0) stream[random() % stream.size()] ^= std::byte(1 << random() % 8);
+    size_t at = 0;
+    while (at < stream.size()) {
+      const size_t piece = std::min<size_t>(stream.size() - at, 1 + random() % 7000);
+      const ssize_t n = write(pair.fds[0], stream.data() + at, piece);
+      if (n > 0) at += static_cast<size_t>(n);
+      own.link.turn();
+      if (own.link.broken()) break;
+    }
+    own.link.turn();
+    own.link.push();
+    (own.link.broken() ? refused : taken) += 1;
+  }
+  check(refused > 500 && taken > 20, refused, " refused, ", taken, " taken: too few of one of them");
+}
+
+// Both ends part at once or one after the other, and what was sent before is there.
+void parts_without_loss() {
+  for (int turn = 0; turn < 20; ++turn) {
+    Pair pair;
+    const Bytes data(200'000, std::byte(turn));
+    std::thread other([&] {
+      Rank& own = *pair.ranks[1];
+      for (int i = 0; i < turn * 50; ++i) own.link.turn();
+      own.box->left = 1;
+      tcp::part({&own.link}, Clock::now() + std::chrono::seconds(5));
+    });
+    Rank& own = *pair.ranks[0];
+    own.post(0, 1, data.data(), data.size(), {1, 1});
+    own.box->left = 1;
+    tcp::part({&own.link}, Clock::now() + std::chrono::seconds(5));
+    other.join();
+    const Outbox* mirror = pair.ranks[1]->link.mirror();
+    const Descriptor& d = pair.ranks[1]->link.mirror()->descriptors(size, 1)[0];
+    check(d.turn == 1 && mirror->left == 1, "what was sent before the farewell is lost");
+    check(std::memcmp(pair.ranks[1]->link.mirror()->slots(size) + d.offset, data.data(), data.size()) == 0,
+          "other bytes");
+  }
+}
+
+}  // namespace
+
+int main() {
+  carries_messages_in_order();
+  does_not_stand_in_its_own_way();
+  sends_nothing_of_the_callers_after_a_fence();
+  survives_nonsense();
+  parts_without_loss();
+  return report();
+}
