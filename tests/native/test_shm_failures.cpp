@@ -331,7 +331,7 @@ void test_small_file() {
   if (ftruncate(fd, 4096) != 0) std::abort();
   std::string text;
   try {
-    Endpoint memory(0, {fd}, {-1}, {-1}, kSlots, kArena, {});
+    Endpoint memory(0, {fd}, {-1}, {-1}, {}, kSlots, kArena, {}, 1);
   } catch (const Failure& failure) {
     text = failure.text;
   }
