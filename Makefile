@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 pip := $(bin)/python -m pip install -qq
 say = @echo '── $(1)'
 
-.PHONY: help demo test check torture lint bench sanitize docs clean native
+.PHONY: help demo test check check-plans torture lint bench sanitize docs clean native
 .DELETE_ON_ERROR:
 
 help: ## say what there is (the default)
@@ -27,7 +27,10 @@ test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS
 	@$(bin)/python -m pytest $(ARGS)
 
 # Without the proofs for all sizes up to 64 and for 1024 ranks, which are half of the time.
-check: .venv/hocket native ## the inner loop: the tests of plans and layers, and the native ones
+check: .venv/hocket ## the inner loop: the tests of plans and layers, and the native ones, at the same time
+	@+$(MAKE) --no-print-directory -j 2 --output-sync=target native check-plans
+
+check-plans: .venv/hocket
 	$(call say,pytest)
 	@$(bin)/python -m pytest -q tests/plans tests/test_layers.py tests/test_choose.py -k 'not test_proved_for_1' $(ARGS)
 

@@ -121,7 +121,8 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
   const std::vector<uint64_t> slot_bytes = slots_of(links, Parts::slots);
   for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slot_bytes[peer]);
   mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
-  if (!all_links.empty()) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); });
+  listens = !all_links.empty();
+  if (listens) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); });
 }
 
 Endpoint::~Endpoint() = default;
@@ -143,7 +144,7 @@ uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
 
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
-  for (int peer = 0; !all_links.empty() && peer < size(); ++peer) bell.hear(peer);
+  for (int peer = 0; listens && peer < size(); ++peer) bell.hear(peer);
   board.meet(peers, *this, deadline);
 }
 
@@ -184,7 +185,6 @@ void Endpoint::close() {
 
 // Called in every turn of a wait: of many links it looks at two.
 void Endpoint::hear(int peer) {
-  if (all_links.empty()) return;
   if (peer >= 0) bell.hear(peer);
   const uint32_t other = next_heard_.fetch_add(1, std::memory_order_relaxed) % all_links.size();
   if (all_links[other]->turn()) bell.notify(rank());

@@ -24,7 +24,7 @@ constexpr std::chrono::microseconds time_to_yield{200};  // then the core is giv
 
 void Wait::idle(int peer) {
   const unsigned turn = turn_++;
-  waiter_.hear(peer);
+  if (waiter_.listens) waiter_.hear(peer);
   if (turn % 16 == 0) spins_ = !waiter_.shares_core(peer) && turn < turns_of_spinning;
   if (spins_) {
     for (unsigned i = 0; i < pauses_per_turn; ++i) pause();

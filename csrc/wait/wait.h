@@ -30,8 +30,10 @@ struct Refusal {
 class Waiter {
  public:
   virtual ~Waiter() = default;
-  // Whoever waits for `peer` (-1: for any) looks whether something came from it; where memory is shared, that shows.
+  // Whoever waits for `peer` (-1: for any) looks whether something came from it. Only where it `listens`: where memory
+  // is shared, what came shows.
   virtual void hear(int /*peer*/) {}
+  bool listens = false;
   // Wakes `peer` if it sleeps; costs a fence and a load if it does not. Call it after something was published for it.
   virtual void notify(int peer) = 0;
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Then spinning would only keep from its

@@ -41,6 +41,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.read_by_us = &own.counts()[peer].read;
     c.slots = box.slots(size);
     c.slot_bytes = slots[peer];
+    c.behind_wire = bell.is_behind_wire(peer);
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
   arena_ = channels_[rank].arena;
@@ -102,7 +103,7 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
 // A wire sends from wherever it lies.
 bool Channels::reachable(Peers peers, const std::byte* data, uint64_t bytes) const {
   if (bytes <= Descriptor::room) return false;
-  return in_arena(data, bytes) || std::ranges::all_of(peers, [this](int peer) { return bell_.is_behind_wire(peer); });
+  return in_arena(data, bytes) || std::ranges::all_of(peers, [this](int peer) { return channels_[peer].behind_wire; });
 }
 
 bool Channels::in_arena(const std::byte* data, uint64_t bytes) const {
@@ -158,7 +159,7 @@ bool Channels::peek(int peer, Message& message) {
   Channel& c = channels_[peer];
   const Descriptor& d = c.receive[c.received % depth];
   const auto is_there = [&] { return d.turn.load(std::memory_order_acquire) == c.received + 1; };
-  if (!is_there() && !(bell_.hear(peer) && is_there())) return false;
+  if (!is_there() && !(c.behind_wire && bell_.hear(peer) && is_there())) return false;
   message.label = {d.call, d.place};
   message.bytes = d.bytes;
   if (d.kind == Descriptor::here && d.bytes <= Descriptor::room) {

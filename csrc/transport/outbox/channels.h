@@ -48,6 +48,7 @@ class Channels : public Port {
     std::atomic<uint64_t>* read_by_us;
     std::byte* slots;  // the peer's, of so many bytes
     uint64_t slot_bytes;
+    bool behind_wire;
     std::byte* arena;                     // the peer's
     uint64_t sent = 0;                    // messages posted
     uint64_t seen_read = 0;               // of these, known to be read
