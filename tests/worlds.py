@@ -38,7 +38,7 @@ DEADLINE = 120.0  # of one run
 # promises is proved over each: another one is one line here.
 TRANSPORTS: dict[str, dict[str, str]] = {
     "shm": {},
-    "tcp": {"HOCKET_TRANSPORT": "tcp"},
+    "tcp": {"HOCKET_TRANSPORT": "tcp", "HOCKET_SECRET": "of these worlds"},
 }
 
 _jobs = itertools.count()

@@ -161,7 +161,10 @@ NB_MODULE(_core, m) {
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
       .def("disown", &Endpoint::disown)
-      .def("disconnect", &Endpoint::disconnect);
+      .def("disconnect", [](Endpoint& self) {
+        const Unlocked unlocked;  // it may wait for a farewell
+        self.disconnect();
+      });
 
   bind_requests(m);
   bind_session(m);

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <system_error>
+#include <cstring>
 
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
@@ -27,9 +27,11 @@ std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
     if (fds[i] < 0) continue;
     all[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
     if (all[i] >= 0) continue;
-    const int why = errno;
-    for (int fd : all) ::close(fd);
-    throw std::system_error(why, std::generic_category(), "an eventfd cannot be duplicated");
+    const std::string why = std::strerror(errno);
+    for (int fd : all) {
+      if (fd >= 0) ::close(fd);
+    }
+    throw Failure{Failure::internal, -1, "an eventfd cannot be duplicated: " + why};
   }
   return all;
 }
@@ -207,6 +209,8 @@ void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
 
 // What has come over links, and which of them are dead.
 void Endpoint::tend(Clock::time_point now) {
+  // Where this process itself was stopped, the keeper forgives the others before anybody may accuse them.
+  const bool listened = keeper_ && keeper_->is_awake(now);
   for (int peer = 0; peer < size(); ++peer) {
     tcp::Link* const link = links[peer].get();
     if (link == nullptr) continue;
@@ -214,7 +218,7 @@ void Endpoint::tend(Clock::time_point now) {
     link->beat(now, between_pulses);
     if (board.has_left(peer)) continue;
     if (const char* why = link->broken()) liveness.gone(peer, why);
-    if (now - link->heard() > life) liveness.gone(peer, "was silent for 2 s, being stopped or cut off,");
+    if (listened && now - link->heard() > life) liveness.gone(peer, "was silent for 2 s, being stopped or cut off,");
   }
 }
 

@@ -74,28 +74,33 @@ class Config:
     @staticmethod
     def from_env(environ: Environ = os.environ) -> Config:
         """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
+        job, transport = _job(environ), _transport(environ)
+        if transport and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
+            raise RendezvousError(
+                f"HOCKET_TRANSPORT={transport} needs a HOCKET_SECRET, which only this job's ranks know"
+            )
         return replace(
-            _job(environ),
+            job,
             timeout=_seconds(environ, "HOCKET_TIMEOUT"),
-            transport=_transport(environ),
+            transport=transport,
             congestion=environ.get("HOCKET_TCP_CONGESTION", ""),
         )
 
 
 def _job(environ: Environ) -> Config:
+    told = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
+    launcher = next(told, None)
     if "HOCKET_RENDEZVOUS" in environ:
-        told = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
-        place = _place(environ, next(told, _TORCHRUN), anywhere=True)
+        place = _place(environ, launcher or _TORCHRUN, anywhere=True)
         return _across_hosts(place, _text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
-    if "HOCKET_ADDRESS" in environ or "HOCKET_SECRET" in environ:
+    if "HOCKET_ADDRESS" in environ or (launcher is None and "HOCKET_SECRET" in environ):
         return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN)
-    for launcher in _LAUNCHERS:
-        if any(variable in environ for variable in launcher.triggers):
-            place = _place(environ, launcher)
-            identity = _identity(launcher, environ)
-            address = "@hocket-" + _digest("address", *identity).hex()[:32]
-            return Config(*place, address, _digest("secret", *identity), launcher.name)
-    return Config()
+    if launcher is None:
+        return Config()
+    place = _place(environ, launcher)
+    identity = _identity(launcher, environ)
+    address = "@hocket-" + _digest("address", *identity).hex()[:32]
+    return Config(*place, address, job_secret(environ), launcher.name)
 
 
 def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -> Config:
@@ -117,7 +122,8 @@ def told(
     if (rank is None) != (size is None) or (rank is not None and rendezvous is None):
         raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
     given = {"RANK": rank, "WORLD_SIZE": size, "HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}
-    return {**environ, **{name: str(value) for name, value in given.items() if value is not None}}
+    around = {name: value for name, value in environ.items() if rank is None or not name.startswith("LOCAL_")}
+    return {**around, **{name: str(value) for name, value in given.items() if value is not None}}
 
 
 def job_secret(environ: Environ = os.environ) -> bytes:

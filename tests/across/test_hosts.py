@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from hosts import Host, hosts, reason
+from moments import until
 
 pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
 PROGRAMS = Path(__file__).with_name("programs.py")
@@ -126,6 +127,22 @@ def test_who_is_silent_is_named(two: list[Host], how: str) -> None:
     os.kill(pids[2], signal.SIGCONT)
     end = json.loads(job.ranks[2].communicate(timeout=30)[0].splitlines()[-1])
     assert end["error"] == "PeerLost", end
+
+
+def test_a_whole_job_may_be_stopped_for_a_while(three: list[Host]) -> None:
+    """As by Ctrl-Z: nobody heard of anybody for longer than links may be silent, and nobody is gone."""
+    job = Job(three, (0, 0, 1), "endless")
+    pids = [job.line(rank)["pid"] for rank in range(3)]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, number)
+        end = time.monotonic() + 3
+        until(lambda end=end: time.monotonic() > end, "three seconds")
+    assert [process.poll() for process in job.ranks] == [None] * 3
+    os.kill(pids[2], signal.SIGKILL)
+    for end in job.ends(without=2)[:2]:
+        assert "rank 2 " in end["text"]
+        assert "died" in end["text"]
 
 
 def test_death_is_seen_behind_a_forked_child(three: list[Host]) -> None:

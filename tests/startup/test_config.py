@@ -178,6 +178,18 @@ def test_what_is_given_to_init_counts_more_than_the_environment() -> None:
             told(*half, {})
 
 
+def test_tcp_on_one_host_needs_a_secret_too() -> None:
+    """What tells one job from another, and is its secret otherwise, can be guessed; and there is no user id."""
+    tcp = {**TORCHRUN, "HOCKET_TRANSPORT": "tcp"}
+    with pytest.raises(RendezvousError, match="needs a HOCKET_SECRET"):
+        Config.from_env(tcp)
+    found = Config.from_env({**tcp, "HOCKET_SECRET": "a text"})
+    assert (found.transport, found.secret != Config.from_env(TORCHRUN).secret) == ("tcp", True)
+    assert Config.from_env({**HOCKET, "HOCKET_TRANSPORT": "tcp"}).transport == "tcp"
+    with pytest.raises(RendezvousError, match='HOCKET_TRANSPORT is "udp"'):
+        Config.from_env({"HOCKET_TRANSPORT": "udp"})
+
+
 def test_timeout() -> None:
     assert Config.from_env({"HOCKET_TIMEOUT": "2.5"}).timeout == 2.5
 

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <system_error>
 
 #include "wait/fork.h"
@@ -21,7 +23,8 @@ constexpr std::chrono::seconds absence{1};  // of this process, which was stoppe
 
 int new_event() {
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  if (fd < 0)
+    throw Failure{Failure::internal, -1, std::string("there is no eventfd for links: ") + std::strerror(errno)};
   return fd;
 }
 
@@ -32,8 +35,19 @@ Keeper::Keeper(std::vector<Link*> links, std::function<void()> news)
   sigset_t all, before;  // signals are for the threads of the program
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { keep(); });
+  try {
+    thread_ = std::thread([this] { keep(); });
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::close(stop_);
+    throw Failure{Failure::internal, -1, std::string("there is no thread for links: ") + error.what()};
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool Keeper::is_awake(Clock::time_point now) const {
+  return now.time_since_epoch().count() - listened_.load(std::memory_order_acquire) <
+         std::chrono::duration_cast<Clock::duration>(4 * tick).count();
 }
 
 Keeper::~Keeper() {
@@ -65,6 +79,7 @@ void Keeper::keep() {
     }
     if (news) news_();
     before = now;
+    listened_.store(now.time_since_epoch().count(), std::memory_order_release);
   }
 }
 

@@ -3,6 +3,7 @@
 // computes is not taken for dead; one that is stopped is.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -17,6 +18,8 @@ class Keeper {
   Keeper(std::vector<Link*> links, std::function<void()> news);
   // Ends the thread; in a forked child there is none.
   ~Keeper();
+  // Whether it has listened to all links just now.
+  bool is_awake(Clock::time_point now) const;
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
@@ -26,6 +29,7 @@ class Keeper {
   const std::vector<Link*> links_;
   const std::function<void()> news_;
   const int born_, stop_;
+  std::atomic<Clock::duration::rep> listened_{0};  // when it last had
   std::thread thread_;
 };
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 namespace hocket::tcp {
 
@@ -18,7 +17,7 @@ constexpr uint64_t few = 4;  // messages, after which the other rank is told tha
 
 void* anonymous(uint64_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
+  if (data == MAP_FAILED) throw Failure{Failure::internal, -1, "there is no memory for a mirror"};
   return data;
 }
 
