@@ -32,7 +32,9 @@ own core. The tests run with torch 2.13.0. Start the program as before, with `to
 
 ## What differs from gloo
 
-- **Where the ranks are.** On one host, for now. A rank on another host raises RendezvousError, which says so.
+- **Where the ranks are.** On one host, or on several where all ranks have one `HOCKET_SECRET` in their environment and
+  `MASTER_ADDR` is an address of the first ([across hosts](hosts.md)). Without a secret a rank on another host raises
+  RendezvousError, which says so.
 - **A call that differs between ranks** (in shape, dtype, operator or root, or another call altogether) raises
   `MismatchError` on every rank. Its text holds both calls, and the line of the program of each rank. Gloo hangs, ends
   the process, or gives wrong numbers.

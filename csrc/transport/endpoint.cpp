@@ -132,7 +132,7 @@ Endpoint::~Endpoint() = default;
 void Endpoint::disconnect() {
   liveness.disconnect();
   if (!keeper_) return;
-  keeper_.reset();
+  keeper_->stop();  // and stays: another thread may be asking it in a wait
   const bool is_broken = boxes[rank()]->poisoned.load(std::memory_order_relaxed) != 0;
   tcp::part(all_links, Clock::now() + (is_broken ? short_farewell : farewell));
   for (tcp::Link* link : all_links) link->disconnect();

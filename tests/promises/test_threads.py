@@ -163,7 +163,8 @@ def come_and_go(group: Any) -> None:
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
-    os.environ.pop("TORCHELASTIC_RUN_ID", None)
+    for name in ("TORCHELASTIC_RUN_ID", "HOCKET_SECRET", "HOCKET_TRANSPORT"):
+        os.environ.pop(name, None)
     assert together(work) == [None] * THREADS
     before = held()
     assert together(work) == [None] * THREADS

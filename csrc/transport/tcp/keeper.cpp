@@ -51,13 +51,18 @@ bool Keeper::is_awake(Clock::time_point now) const {
 }
 
 Keeper::~Keeper() {
+  stop();
+  ::close(stop_);
+}
+
+void Keeper::stop() {
+  if (!thread_.joinable()) return;
   if (forks() != born_) {
     thread_.detach();
     return;
   }
   eventfd_write(stop_, 1);
   thread_.join();
-  ::close(stop_);
 }
 
 void Keeper::keep() {

@@ -16,8 +16,9 @@ class Keeper {
  public:
   // `news` is called when something came.
   Keeper(std::vector<Link*> links, std::function<void()> news);
-  // Ends the thread; in a forked child there is none.
   ~Keeper();
+  // Ends the thread; in a forked child there is none. What else is asked of it may be asked for as long as it is there.
+  void stop();
   // Whether it has listened to all links just now.
   bool is_awake(Clock::time_point now) const;
   Keeper(const Keeper&) = delete;
