@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t buffered = 4096;  // bytes that are received before it is known where they go
 constexpr uint64_t nobody = static_cast<uint32_t>(-1);
-constexpr std::chrono::seconds grace{10};  // before the other rank must be heard for the first time
-constexpr uint64_t few = 4;                // messages, after which the other rank is told that they were read
+constexpr std::chrono::seconds grace{2};  // before the other rank must be heard for the first time
+constexpr uint64_t few = 4;               // messages, after which the other rank is told that they were read
 
 void* anonymous(uint64_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
