@@ -157,7 +157,7 @@ Messages::Messages(nb::object session, const nb::list& dtypes, nb::object explai
 
 // Nobody waits for anything any more, so nothing needs to be kept alive.
 Messages::~Messages() {
-  if (session_.is_valid() && !forked()) close();
+  if (!forked()) close();
 }
 
 nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
@@ -209,7 +209,9 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
 }
 
 nb::object Messages::explained(const std::string& text, double seconds) {
-  return with_python([&] { return explain_(caught(), text, seconds); });
+  const nb::object explains = explain_;  // which may let go of itself
+  if (!explains.is_valid()) throw Refusal{"this group is closed"};
+  return with_python([&] { return explains(caught(), text, seconds); });
 }
 
 namespace {
@@ -295,7 +297,7 @@ void Messages::close() {
 // ---- one message ----------------------------------------------------------------------------------------------------
 
 MessageRequest::~MessageRequest() {
-  if (owner_.is_valid() && open_ && !over_ && !messages().forked()) mailbox().forget(ticket_);
+  if (open_ && !over_ && !messages().forked()) mailbox().forget(ticket_);
 }
 
 MessageRequest::Settling MessageRequest::settle() {

@@ -89,6 +89,7 @@ class Messages {
   void close();
 
   std::array<nb::object*, 2> held() { return {&session_, &explain_}; }
+  std::array<nb::object*, 1> spare() { return {&explain_}; }
 
  private:
   friend class MessageRequest;
@@ -127,6 +128,7 @@ class MessageRequest {
   int source() const;  // -1 where it has received nothing
 
   std::array<nb::object*, 5> held() { return {&owner_, &memory_, &array_, &result_, &error_}; }
+  std::array<nb::object*, 4> spare() { return {&memory_, &array_, &result_, &error_}; }
 
  private:
   friend class Messages;

@@ -8,6 +8,7 @@ namespace hocket {
 using namespace nb::literals;
 
 nb::object Persistent::call() {
+  if (!again.is_valid()) throw Refusal{"this group is closed"};
   if (prepared.bound.is_valid() && session.usable() && !session.requests().executor.inside()) {
     Prepared once = prepared;  // `call` gives its result away
     nb::object result = session.call(once, session.seconds, 0);

@@ -14,6 +14,7 @@ struct Persistent {
 
   nb::object call();
   std::vector<nb::object*> held();
+  std::vector<nb::object*> spare() { return {&again}; }  // without which it makes no call
 };
 
 }  // namespace hocket

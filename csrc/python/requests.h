@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -80,6 +81,9 @@ class Request final : public Job {
   bool expire();
   void let_go();  // of what it needs only until it is over
   std::vector<nb::object*> held();
+  std::array<nb::object*, 5> spare() {
+    return {&function_, &error_, &prepared_.alive, &prepared_.result, &prepared_.deliver};
+  }
 
  private:
   friend class Requests;

@@ -1,4 +1,7 @@
-// Shows Python's garbage collector what a T holds: all that its held() points to.
+// Shows Python's garbage collector what a T holds, and lets go of some of it where that breaks a circle.
+//
+// held() points to all of it, and spare() to what T can do without. The collector clears in any order: so what others
+// reach through a T, such as the session of its group, is not spare. They may be alive still, and about to use it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +20,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 
 template <class T>
 int clear(PyObject* self) {
-  for (nb::object* each : nb::inst_ptr<T>(self)->held()) {
+  for (nb::object* each : nb::inst_ptr<T>(self)->spare()) {
     const nb::object held = std::move(*each);  // gone from there before anything runs that may look
   }
   return 0;

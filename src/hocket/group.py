@@ -21,7 +21,7 @@ import numpy.typing as npt
 from .arrays.adopt import adopt
 from .arrays.ops import resolve
 from .arrays.shapes import Parts, join, split
-from .calls.dispatch import Algorithm, Call, Dispatch, How
+from .calls.dispatch import Algorithm, Call, Dispatch, How, Persistent
 from .calls.fastpath import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -38,7 +38,7 @@ from .calls.fastpath import (
     fast_path,
 )
 from .calls.messages import ANY, Messages
-from .calls.session import Persistent, Session
+from .calls.session import Session
 from .config import HOCKET_RUN, Config, told
 from .deadline import Deadline
 from .launch import aftermath

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,45 @@ def resident() -> int:
                 assert status == 0
                 total += 4096 * int((pages & 1).sum())
     return total
+
+
+IN_A_CIRCLE: dict[str, Callable[[Any], Any]] = {
+    "open receives": lambda group: [group.recv(0, tag=tag, async_op=True) for tag in range(20)],
+    "receives": lambda group: [group.recv(0, out=np.empty(9), tag=tag, async_op=True) for tag in range(20)],
+    "sends": lambda group: [group.send(np.ones(300_000), 0, tag=tag, async_op=True) for tag in range(20)],
+    "received": lambda group: (group.send(1, 0), group.recv(0, async_op=True)),
+    "async": lambda group: [group.all_reduce(np.ones(9), async_op=True) for _ in range(20)],
+    "persistent": lambda group: group.all_reduce_init(np.ones(9)),
+    "error": lambda group: seconds(lambda: group.recv(0, timeout=0.01)),
+    "arrays": lambda group: group.empty(1000),
+}
+
+
+def in_a_circle(group: Any, use: str) -> None:
+    """The collector takes apart a group and what it has in flight in any order."""
+    for turn in range(6):
+        part = group.subgroup([0])
+        works = IN_A_CIRCLE[use](part)
+        circle = [part, works] if turn % 2 else [works, part]
+        circle.append(circle)
+        if turn >= 4:  # the group lives on, and is used
+            circle[:] = [works, circle]
+            del circle, works
+            gc.collect()
+            part.send(turn, 0, tag=77)
+            assert part.recv(0, tag=77) == turn
+            part.close()
+            continue
+        gone = weakref.ref(part)
+        del part, works, circle
+        gc.collect()
+        assert gone() is None
+    assert group.all_reduce(1) == 1
+
+
+@pytest.mark.parametrize("use", IN_A_CIRCLE)
+def test_what_is_in_flight_may_lie_in_a_circle(own: Own, use: str) -> None:
+    own(1).run(in_a_circle, use, deadline=60)
 
 
 def filled_and_dropped(group: Any, piece: int) -> tuple[int, int, int]:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Persistent, Prepared
+from .._core import Persistent as Persistent
+from .._core import Prepared
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..arrays.shapes import split

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _core
+from .._core import Failure, MessageRequest
+from .._core import Messages as Core
 from ..arrays.adopt import adopt, writable
 from ..arrays.ops import DTYPES
 from ..errors import GroupBroken, HocketError
@@ -25,7 +26,7 @@ class Messages:
 
     def __init__(self, session: Session) -> None:
         self._explain = _Explain(session)
-        self.core = _core.Messages(session.core, list(DTYPES), self._explain)
+        self.core = Core(session.core, list(DTYPES), self._explain)
 
     def send(self, x: Any, dst: int, tag: int, seconds: float, async_op: bool) -> Message | None:
         """Send `x`, which must be left alone until that is done. Waits where too much is in flight."""
@@ -61,7 +62,7 @@ class _Explain:
         self._session = session
         self.closed = False
 
-    def __call__(self, failure: _core.Failure, text: str, seconds: float) -> HocketError:
+    def __call__(self, failure: Failure, text: str, seconds: float) -> HocketError:
         kind, peer, words, relayed = failure.args
         me = self._session.names[self._session.rank]
         error = self._session.explain(failure, text, seconds)
@@ -82,9 +83,9 @@ class Message(Work[Any]):
 
     __slots__ = ()
 
-    _request: _core.MessageRequest  # type: ignore[assignment]
+    _request: MessageRequest  # type: ignore[assignment]
 
-    def __init__(self, request: _core.MessageRequest) -> None:
+    def __init__(self, request: MessageRequest) -> None:
         self._request = request
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

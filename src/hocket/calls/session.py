@@ -13,16 +13,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from .. import _core
+from .._core import FORKED, Endpoint, Failure, Prepared
+from .._core import Session as Core
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
 from .executor import Executor
 from .work import Work
 
-Persistent: TypeAlias = _core.Persistent
-Prepared: TypeAlias = _core.Prepared
 T = TypeVar("T")
 
 AT_EXIT = 1.0  # seconds that the end of the interpreter waits for a call of another thread, which may be in an operator
@@ -55,11 +54,11 @@ class Session:
     lives as long as a call may be in flight. A session that is dropped leaves, without waiting for anything.
     """
 
-    def __init__(self, endpoint: _core.Endpoint, rank: int, names: list[str], disconnect: Callable[[], None]) -> None:
+    def __init__(self, endpoint: Endpoint, rank: int, names: list[str], disconnect: Callable[[], None]) -> None:
         self.endpoint, self.rank, self.names = endpoint, rank, names
         self._disconnect = disconnect
         self.executor = Executor()
-        self.core = _core.Session(endpoint, self.executor.requests, self.fail)
+        self.core = Core(endpoint, self.executor.requests, self.fail)
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
         self._leaving = self._closed = False
@@ -89,9 +88,7 @@ class Session:
             return work
         result = self.executor.do(run, seconds)
         if result is NotImplemented:
-            self.fail(
-                _core.Failure(TIMEOUT, -1, "another thread of this rank was still in a call", False), seconds, text
-            )
+            self.fail(Failure(TIMEOUT, -1, "another thread of this rank was still in a call", False), seconds, text)
         return result
 
     def _ended(self) -> NoReturn:
@@ -115,7 +112,7 @@ class Session:
         """What every wait does now and then: raises where this call cannot go on."""
         try:
             self.endpoint.look(waited_for, deadline.left())
-        except _core.Failure as failure:
+        except Failure as failure:
             self.fail(failure, deadline.seconds, what)
 
     # ---- errors ------------------------------------------------------------------------------------------------------
@@ -125,7 +122,7 @@ class Session:
         `seconds` what that might have taken. None is for a call that came after an error."""
         if error is None:
             self.require_usable(inside=True)
-        if isinstance(error, _core.Failure):
+        if isinstance(error, Failure):
             raised = self.explain(error, what, seconds)
             if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
                 self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
@@ -138,7 +135,7 @@ class Session:
         self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{self.names[self.rank]} {how} in {what}")
         raise error
 
-    def explain(self, failure: _core.Failure, what: str, seconds: float) -> HocketError:
+    def explain(self, failure: Failure, what: str, seconds: float) -> HocketError:
         """The public error for what ended `what`, in the words of the rank that found it."""
         kind: int
         kind, peer, words, relayed = failure.args
@@ -173,7 +170,7 @@ class Session:
         """Raises GroupBroken after an error, or after `close`; HocketError in a forked child, and in the middle of a
         call of this thread (its operator, or a signal handler) unless that is expected."""
         if self.core.forked:
-            raise HocketError(_core.FORKED)
+            raise HocketError(FORKED)
         if self._broken is not None:
             raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
         if self._closed:
