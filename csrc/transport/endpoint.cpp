@@ -42,12 +42,6 @@ std::vector<Wire*> as_wires(const std::vector<std::unique_ptr<tcp::Link>>& links
   return all;
 }
 
-std::vector<uint64_t> slots_of(const std::vector<std::unique_ptr<tcp::Link>>& links, uint64_t slots) {
-  std::vector<uint64_t> all;
-  for (const auto& link : links) all.push_back(link ? tcp::window : slots);
-  return all;
-}
-
 std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::unique_ptr<tcp::Link>>& links) {
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (links[i]) sockets[i] = -1;
@@ -81,11 +75,16 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
         }
         return all;
       }()),
+      far([&] {
+        std::vector<int> all;
+        for (int peer = 0; peer < size; ++peer) {
+          if (links[peer]) all.push_back(peer);
+        }
+        return all;
+      }()),
       all_links([&] {
         std::vector<tcp::Link*> all;
-        for (const auto& link : links) {
-          if (link) all.push_back(link.get());
-        }
+        for (int peer : far) all.push_back(links[peer].get());
         return all;
       }()),
       boxes([&] {
@@ -95,11 +94,16 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
         }
         return all;
       }()),
+      slots_of([&] {
+        std::vector<uint64_t> all;
+        for (const auto& link : links) all.push_back(link ? tcp::window : slots);
+        return all;
+      }()),
       events(duplicates(given_events, fds.size())),
       bell(rank, boxes, as_wires(links), events, crowd),
       board(rank, boxes),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
-               all_links.empty() ? silence : silence_over_links) {
+               far.empty() ? silence : silence_over_links) {
   mappings[rank]->own(fds[rank], arena_offset(size, slots), arena_bytes);
 }
 
@@ -117,13 +121,12 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
                    int crowd)
     : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd),
-      Channels(rank, boxes, slots_of(links, Parts::slots), arena_bytes, bell, board),
+      Channels(rank, boxes, slots_of, arena_bytes, bell, board),
       signals_(std::move(signals)) {
   std::vector<std::byte*> regions;
-  const std::vector<uint64_t> slot_bytes = slots_of(links, Parts::slots);
-  for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slot_bytes[peer]);
+  for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
   mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
-  listens = !all_links.empty();
+  listens = !far.empty();
   if (listens) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); });
 }
 
@@ -146,7 +149,7 @@ uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
 
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
-  for (int peer = 0; listens && peer < size(); ++peer) bell.hear(peer);
+  for (int peer : far) bell.hear(peer);
   board.meet(peers, *this, deadline);
 }
 
@@ -185,15 +188,15 @@ void Endpoint::close() {
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
-// Called in every turn of a wait: of many links it looks at two.
+// Called in every turn of a wait: of many links it looks at two, the one that is waited for and another one.
 void Endpoint::hear(int peer) {
   if (peer >= 0) bell.hear(peer);
-  const uint32_t other = next_heard_.fetch_add(1, std::memory_order_relaxed) % all_links.size();
-  if (all_links[other]->turn()) bell.notify(rank());
+  const int other = far[next_heard_.fetch_add(1, std::memory_order_relaxed) % far.size()];
+  if (other != peer) bell.hear(other);
 }
 
 void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
-  if (all_links.empty()) return bell.sleep(seen, slice);
+  if (!listens) return bell.sleep(seen, slice);
   if (bell.rung(seen)) return;
   std::vector<pollfd> polls{{events[rank()], POLLIN, 0}};
   for (const tcp::Link* link : all_links) {
@@ -211,9 +214,8 @@ void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
 void Endpoint::tend(Clock::time_point now) {
   // Where this process itself was stopped, the keeper forgives the others before anybody may accuse them.
   const bool listened = keeper_ && keeper_->is_awake(now);
-  for (int peer = 0; peer < size(); ++peer) {
+  for (int peer : far) {
     tcp::Link* const link = links[peer].get();
-    if (link == nullptr) continue;
     bell.hear(peer);
     link->beat(now, between_pulses);
     if (board.has_left(peer)) continue;

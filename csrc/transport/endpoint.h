@@ -39,9 +39,11 @@ struct Parts {
   const uint64_t slots, arena_bytes;
   std::vector<std::unique_ptr<Mapping>> mappings;  // none of those behind links
   std::vector<std::unique_ptr<tcp::Link>> links;   // none of those that are mapped
+  const std::vector<int> far;                      // the ranks that they lead to
   const std::vector<tcp::Link*> all_links;
   const std::vector<Outbox*> boxes;
-  const std::vector<int> events;  // wake ranks that wait for links, too; -1 for others
+  const std::vector<uint64_t> slots_of;  // bytes, by rank
+  const std::vector<int> events;         // wake ranks that wait for links, too; -1 for others
   Bell bell;
   Board board;
   Liveness liveness;

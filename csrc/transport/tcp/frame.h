@@ -1,4 +1,5 @@
-// What goes over a link: frames, each a head of one cache line and at most `most` bytes. Both ends are little-endian.
+// What goes over a link: frames, each a head of one cache line and the bytes that it announces. Both ends are
+// little-endian.
 //
 // A head is believed only as far as it can do no harm: its kind, its length and where it says its bytes belong are
 // looked at before one of them is used.
@@ -23,11 +24,13 @@ struct alignas(line) Frame {
   uint64_t number;    // of this frame on its link, from 0
   uint64_t read;      // messages that the sender of this frame has read of its reader's
   uint64_t consumed;  // and up to where it has read its stream
-  //        call         text         message  mail      stuck   reason  left  pulse
-  uint64_t a;  // number       fingerprint  call     position  why     kind          beat
-  uint64_t b;  // fingerprint               place                      until         waits for, and of a call
-  uint64_t c;  //                           offset                     culprit       that it waits to be told of: number
-  uint64_t d;  //                                                                    and fingerprint
+  // clang-format off
+  //           call         text         message  mail      stuck  reason   left  pulse
+  uint64_t a;  // number    fingerprint  call     position  why    kind           beat
+  uint64_t b;  // fingerprint            place                     until          waits for this rank, or to be told of
+  uint64_t c;  //                        offset                    culprit        this call,
+  uint64_t d;  //                                                                 which it takes for this fingerprint
+  // clang-format on
 };
 static_assert(sizeof(Frame) == line);
 

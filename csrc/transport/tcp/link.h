@@ -9,6 +9,8 @@
 // every frame, and no more than a window of unread ones is ever sent: so what nobody reads yet never stands in the way
 // of what somebody waits for.
 //
+// link.cpp is its life, sending.cpp and receiving.cpp are its halves.
+//
 // Threads: whoever waits, whoever has published something, and the keeper. What is sent is under one lock, what is
 // received under another; to the mirror's readers this is the other rank, which publishes as that would.
 #pragma once
@@ -69,7 +71,7 @@ class Link final : public Wire {
     std::vector<std::byte> copy;  // of what must not be read any more
   };
 
-  // sending; the lock is held
+  // sending.cpp; the lock is held
   bool flush();
   void sent(size_t bytes);
   bool compose(Outgoing& to);  // the next frame; false: there is nothing to send
@@ -83,11 +85,12 @@ class Link final : public Wire {
   void begin(Outgoing& to, Frame::Kind kind, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0);
   static void attach(Outgoing& to, const void* data, uint64_t bytes);
 
-  // receiving; the lock is held
+  // receiving.cpp; the lock is held
   bool receive();
   bool parse();  // what lies in the buffer; false: it cannot be true
   bool open();   // the frame whose head is there
   bool land(std::byte* to, uint64_t room, std::byte* then = nullptr);
+  void landed(uint64_t bytes);
   void close();  // the frame that is there as a whole
 
   void fail(const char* why);
@@ -126,7 +129,8 @@ class Link final : public Wire {
   std::array<uint64_t, depth> begins_{};   // where each message begins there
   std::atomic<uint64_t> read_by_peer_{0};  // messages, as it says
 
-  std::mutex receiving_;  // of what follows
+  std::mutex receiving_;                    // of what follows
+  static constexpr size_t buffered = 4096;  // bytes that are received before it is known where they go
   std::unique_ptr<std::byte[]> buffer_;
   size_t first_ = 0, last_ = 0;  // what of it is not parsed
   Frame frame_{};                // that is open
@@ -135,7 +139,7 @@ class Link final : public Wire {
   uint64_t room_ = 0;        // in the first of them
   std::byte* then_ = nullptr;
   uint64_t missing_ = 0;                // of them, all in all
-  uint64_t opened_ = 0, received_ = 0;  // frames and messages
+  uint64_t closed_ = 0, received_ = 0;  // frames and messages
   std::array<std::byte, text_bytes> scratch_;
 };
 

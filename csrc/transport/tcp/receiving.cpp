@@ -1,0 +1,191 @@
+// What is received: frames, taken apart and put where the mirror's readers look for it.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/tcp/link.h"
+
+namespace hocket::tcp {
+
+namespace {
+
+constexpr uint64_t nobody = static_cast<uint32_t>(-1);
+
+}  // namespace
+
+// False where no more is there.
+bool Link::receive() {
+  if (broken() || socket() < 0) return false;
+  if (first_ == last_) first_ = last_ = 0;
+  if (first_ != 0) {
+    std::memmove(buffer_.get(), buffer_.get() + first_, last_ - first_);
+    last_ -= first_;
+    first_ = 0;
+  }
+  std::array<iovec, 3> parts;
+  size_t count = 0;
+  if (open_) {
+    const uint64_t direct = std::min(room_, missing_);
+    if (direct != 0) parts[count++] = {to_, direct};
+    if (missing_ > direct) parts[count++] = {then_, missing_ - direct};
+  }
+  parts[count++] = {buffer_.get() + last_, buffered - last_};
+  size_t asked = 0;
+  for (size_t i = 0; i < count; ++i) asked += parts[i].iov_len;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t n = recvmsg(socket(), &message, MSG_DONTWAIT);
+  if (n < 0 && errno == EINTR) return true;
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (n <= 0) {
+    fail("died");
+    return false;
+  }
+  heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  const uint64_t direct = std::min<uint64_t>(static_cast<uint64_t>(n), missing_);
+  landed(direct);
+  last_ += static_cast<size_t>(n) - direct;
+  if (!parse()) {
+    fail("sent what no rank sends");
+    return false;
+  }
+  return static_cast<size_t>(n) == asked;
+}
+
+bool Link::parse() {
+  for (;;) {
+    if (open_) {
+      while (missing_ != 0 && first_ != last_) {
+        const uint64_t bytes = std::min({missing_, room_, last_ - first_});
+        std::memcpy(to_, buffer_.get() + first_, bytes);
+        first_ += bytes;
+        landed(bytes);
+      }
+      if (missing_ != 0) return true;
+      close();
+      open_ = false;
+      ++closed_;
+    }
+    if (last_ - first_ < sizeof frame_) return true;
+    std::memcpy(&frame_, buffer_.get() + first_, sizeof frame_);
+    first_ += sizeof frame_;
+    if (frame_.number != closed_ || !open()) return false;
+    open_ = true;
+    missing_ = frame_.bytes;
+  }
+}
+
+// Where its bytes go. False if the head cannot be true.
+bool Link::open() {
+  const Frame& f = frame_;
+  switch (f.kind) {
+    case Frame::text:
+      return f.bytes < sizeof(Outbox::Text::text) && land(scratch_.data(), f.bytes);
+    case Frame::reason:
+      if (f.a == 0 || f.a > 1 + Failure::closed || (f.c >= static_cast<uint64_t>(size_) && f.c != nobody)) return false;
+      return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
+    case Frame::message: {
+      if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
+      if (f.c > window || f.bytes > window - f.c || f.c % line != 0) return false;
+      return land(mirror_->slots(size_) + f.c, f.bytes);
+    }
+    case Frame::mail: {
+      const uint64_t consumed = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
+      if (f.a != mail_.lane(rank_).published.load(std::memory_order_relaxed)) return false;
+      if (f.bytes > mail_piece || f.a + f.bytes - consumed > shm::ring_bytes) return false;
+      const uint64_t at = f.a % shm::ring_bytes;
+      return land(mail_.ring(rank_) + at, shm::ring_bytes - at, mail_.ring(rank_));
+    }
+    case Frame::call:
+    case Frame::stuck:
+    case Frame::left:
+    case Frame::pulse:
+      return f.bytes == 0;
+    default:
+      return false;
+  }
+}
+
+// So many bytes of the frame are where they belong.
+void Link::landed(uint64_t bytes) {
+  const uint64_t here = std::min(bytes, room_);
+  missing_ -= bytes;
+  to_ += here;
+  room_ -= here;
+  if (room_ != 0 || then_ == nullptr) return;
+  to_ = then_ + (bytes - here);
+  room_ = missing_;
+  then_ = nullptr;
+}
+
+bool Link::land(std::byte* to, uint64_t room, std::byte* then) {
+  to_ = to;
+  room_ = room;
+  then_ = then;
+  return true;
+}
+
+void Link::close() {
+  const Frame& f = frame_;
+  read_by_peer_.store(f.read, std::memory_order_release);
+  mail_.consumed(rank_).position.store(f.consumed, std::memory_order_release);
+  switch (f.kind) {
+    case Frame::call: {
+      Outbox::Entry& e = mirror_->board[f.a % board_size];
+      e.fingerprint.store(f.b, std::memory_order_relaxed);
+      e.out.store(0, std::memory_order_relaxed);
+      e.call.store(f.a, std::memory_order_release);
+      break;
+    }
+    case Frame::text: {
+      Outbox::Text& t = mirror_->texts[f.a % text_count];
+      t.fingerprint.store(0, std::memory_order_release);
+      std::memcpy(t.text, scratch_.data(), f.bytes);
+      t.text[f.bytes] = 0;
+      t.fingerprint.store(f.a, std::memory_order_release);
+      break;
+    }
+    case Frame::message: {
+      Descriptor& d = mirror_->descriptors(size_, rank_)[received_ % depth];
+      d.call = f.a;
+      d.place = static_cast<uint32_t>(f.b);
+      d.bytes = f.bytes;
+      d.kind = f.bytes <= Descriptor::room ? Descriptor::here : Descriptor::slot;
+      if (d.kind == Descriptor::here) {
+        std::memcpy(d.payload, scratch_.data(), f.bytes);
+      } else {
+        d.offset = f.c;
+      }
+      d.turn.store(++received_, std::memory_order_release);
+      break;
+    }
+    case Frame::mail:
+      mail_.lane(rank_).published.store(f.a + f.bytes, std::memory_order_release);
+      break;
+    case Frame::stuck:
+      mail_.lane(rank_).broken.store(static_cast<uint32_t>(f.a), std::memory_order_release);
+      break;
+    case Frame::reason:
+      if (mirror_->poisoned.load(std::memory_order_relaxed) != 0) break;
+      mirror_->until = f.b;
+      mirror_->culprit = static_cast<int32_t>(static_cast<uint32_t>(f.c));
+      std::memcpy(mirror_->reason, scratch_.data(), f.bytes);
+      mirror_->reason[f.bytes] = 0;
+      mirror_->poisoned.store(static_cast<uint32_t>(f.a), std::memory_order_release);
+      break;
+    case Frame::left:
+      mirror_->left.store(1, std::memory_order_release);
+      break;
+    case Frame::pulse:
+      mirror_->waits_for.store(static_cast<int32_t>(static_cast<uint32_t>(f.b)), std::memory_order_relaxed);
+      mirror_->beat.store(f.a, std::memory_order_relaxed);
+      mirror_->waits.fingerprint.store(f.d, std::memory_order_relaxed);
+      mirror_->waits.call.store(f.c, std::memory_order_release);
+      break;
+  }
+}
+
+}  // namespace hocket::tcp

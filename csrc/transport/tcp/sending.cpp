@@ -1,0 +1,211 @@
+// What is sent: what the outbox holds beyond what the other end has been told, in frames, as the socket takes them.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/tcp/link.h"
+
+namespace hocket::tcp {
+
+namespace {
+
+constexpr uint64_t few = 4;  // messages, after which the other rank is told that they were read
+
+}  // namespace
+
+void Link::push() {
+  const std::lock_guard lock(sending_);
+  while (!broken() && socket() >= 0) {
+    if (done_ == batched_) {
+      done_ = batched_ = 0;
+      while (batched_ < most_frames && compose(batch_[batched_])) ++batched_;
+      if (batched_ == 0) break;
+    }
+    if (!flush()) return;
+  }
+  stuck_ = false;
+}
+
+// Hands the batch to the kernel; false where that takes no more.
+bool Link::flush() {
+  std::array<iovec, most_frames * 3> parts;
+  size_t count = 0, skip = sent_bytes_;
+  for (int i = done_; i < batched_; ++i) {
+    for (int k = 0; k < batch_[i].count; ++k) {
+      iovec part = batch_[i].parts[k];
+      const size_t skipped = std::min(skip, part.iov_len);
+      skip -= skipped;
+      part = {static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped};
+      if (part.iov_len != 0) parts[count++] = part;
+    }
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t n = sendmsg(socket(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n >= 0) {
+    sent(static_cast<size_t>(n));
+    return true;
+  }
+  if (errno == EINTR) return true;
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
+    stuck_ = true;
+  } else {
+    fail("died");
+  }
+  return false;
+}
+
+void Link::sent(size_t bytes) {
+  sent_bytes_ += bytes;
+  for (; done_ < batched_; ++done_) {
+    Outgoing& out = batch_[done_];
+    size_t all = 0;
+    for (int k = 0; k < out.count; ++k) all += out.parts[k].iov_len;
+    if (sent_bytes_ < all) return;
+    sent_bytes_ -= all;
+    if (out.message != 0) mirror_->counts()[rank_].read.store(out.message, std::memory_order_release);
+  }
+}
+
+void Link::begin(Outgoing& to, Frame::Kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  told_read_ = own_->counts()[peer_].read.load(std::memory_order_acquire);
+  told_consumed_ = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
+  to.frame = {kind, 0, frames_++, told_read_, told_consumed_, a, b, c, d};
+  to.parts[0] = {&to.frame, sizeof to.frame};
+  to.count = 1;
+  to.message = 0;
+  to.copy.clear();
+}
+
+void Link::attach(Outgoing& to, const void* data, uint64_t bytes) {
+  if (bytes == 0) return;
+  to.frame.bytes += static_cast<uint32_t>(bytes);
+  to.parts[to.count++] = {const_cast<void*>(data), bytes};
+}
+
+bool Link::compose(Outgoing& to) { return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || left(to); }
+
+// What the calls of this fingerprint are called, if the other end does not know it yet.
+bool Link::text(Outgoing& to, uint64_t fingerprint) {
+  const Outbox::Text& t = own_->texts[fingerprint % text_count];
+  if (texts_[fingerprint % text_count] == fingerprint || t.fingerprint.load(std::memory_order_acquire) != fingerprint)
+    return false;
+  texts_[fingerprint % text_count] = fingerprint;
+  begin(to, Frame::text, fingerprint);
+  const size_t length = strnlen(t.text, sizeof t.text);
+  const auto* bytes = reinterpret_cast<const std::byte*>(t.text);
+  to.copy.assign(bytes, bytes + length);
+  attach(to, to.copy.data(), length);
+  return true;
+}
+
+// The board has room for all that were not told: nobody completes a call before all have entered it.
+bool Link::call(Outgoing& to) {
+  const Outbox::Entry& e = own_->board[(calls_ + 1) % board_size];
+  if (e.call.load(std::memory_order_acquire) != calls_ + 1) return false;
+  const uint64_t fingerprint = e.fingerprint.load(std::memory_order_relaxed);
+  if (text(to, fingerprint)) return true;
+  begin(to, Frame::call, ++calls_, fingerprint);
+  return true;
+}
+
+bool Link::reason(Outgoing& to) {
+  const uint32_t poisoned = own_->poisoned.load(std::memory_order_acquire);
+  if (poisoned == 0 || told_reason_) return false;
+  told_reason_ = true;
+  begin(to, Frame::reason, poisoned, own_->until, static_cast<uint32_t>(own_->culprit));
+  attach(to, own_->reason, strnlen(own_->reason, reason_bytes));
+  return true;
+}
+
+bool Link::message(Outgoing& to) {
+  const Descriptor& d = own_->descriptors(size_, peer_)[messages_ % depth];
+  if (fenced_ || d.turn.load(std::memory_order_acquire) != messages_ + 1) return false;
+  const uint64_t read = std::min(read_by_peer_.load(std::memory_order_acquire), messages_);
+  if (read == messages_) head_ = round_up(head_, window);  // memory that is warm there
+  const uint64_t tail = read == messages_ ? head_ : begins_[read % depth];
+  uint64_t place = head_, end = head_;
+  if (d.bytes > Descriptor::room) {
+    if (place % window + d.bytes > window) place = round_up(place, window);
+    end = place + round_up(d.bytes, line);
+  }
+  starved_ = messages_ - read >= depth || end - tail > window;
+  if (starved_) return false;
+  begins_[messages_ % depth] = place;
+  head_ = end;
+  begin(to, Frame::message, d.call, d.place, place % window);
+  attach(to,
+         d.kind == Descriptor::here   ? d.payload
+         : d.kind == Descriptor::slot ? own_slots_ + d.offset
+                                      : own_arena_ + d.offset,
+         d.bytes);
+  to.message = ++messages_;
+  return true;
+}
+
+bool Link::mail(Outgoing& to) {
+  const shm::Lane& lane = own_mail_.lane(peer_);
+  const uint32_t why = lane.broken.load(std::memory_order_acquire);  // before what was published, as its reader does
+  const uint64_t there = lane.published.load(std::memory_order_acquire) - mailed_;
+  if (there != 0) {
+    const uint64_t bytes = std::min(there, mail_piece), at = mailed_ % shm::ring_bytes;
+    const uint64_t first = std::min(bytes, shm::ring_bytes - at);
+    begin(to, Frame::mail, mailed_);
+    attach(to, own_mail_.ring(peer_) + at, first);
+    attach(to, own_mail_.ring(peer_), bytes - first);
+    mailed_ += bytes;
+    return true;
+  }
+  if (why == told_stuck_) return false;
+  told_stuck_ = why;
+  begin(to, Frame::stuck, why);
+  return true;
+}
+
+// Also where nothing else tells the other rank in time what of its messages was read.
+bool Link::pulse(Outgoing& to) {
+  const uint64_t read = own_->counts()[peer_].read.load(std::memory_order_relaxed) - told_read_;
+  const uint64_t consumed = own_mail_.consumed(peer_).position.load(std::memory_order_relaxed) - told_consumed_;
+  if (!pulse_ && read < few && consumed < shm::ring_bytes / 4) return false;
+  const uint64_t waits = own_->waits.call.load(std::memory_order_acquire);
+  const uint64_t fingerprint = own_->waits.fingerprint.load(std::memory_order_relaxed);
+  if (pulse_ && waits > calls_ && text(to, fingerprint)) return true;
+  pulse_ = false;
+  begin(to, Frame::pulse, own_->beat.load(std::memory_order_relaxed),
+        static_cast<uint32_t>(own_->waits_for.load(std::memory_order_relaxed)), waits, fingerprint);
+  return true;
+}
+
+bool Link::left(Outgoing& to) {
+  if (told_left_ || own_->left.load(std::memory_order_acquire) == 0) return false;
+  told_left_ = true;
+  begin(to, Frame::left);
+  return true;
+}
+
+void Link::beat(Clock::time_point now, Clock::duration a_while) {
+  {
+    const std::unique_lock lock(sending_, std::try_to_lock);
+    if (!lock || now - beaten_ < a_while) return;
+    beaten_ = now;
+    pulse_ = true;
+  }
+  push();
+}
+
+void Link::fence() {
+  const std::lock_guard lock(sending_);
+  fenced_ = true;
+  for (int i = done_; i < batched_; ++i) {
+    Outgoing& out = batch_[i];
+    if (out.message == 0 || !out.copy.empty() || out.count < 2) continue;
+    const auto* data = static_cast<const std::byte*>(out.parts[1].iov_base);
+    out.copy.assign(data, data + out.parts[1].iov_len);
+    out.parts[1].iov_base = out.copy.data();
+  }
+}
+
+}  // namespace hocket::tcp
