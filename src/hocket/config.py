@@ -62,9 +62,14 @@ class Config:
     @property
     def towards(self) -> str:
         """The address to which the way goes by which ranks of other hosts can come; empty where none will."""
-        if self.address.startswith("tcp://"):
+        if self.is_far:
             return self.address
-        return "tcp://127.0.0.1:1" if self.transport == "tcp" else ""
+        return tcp_url("127.0.0.1", 1) if self.transport == "tcp" else ""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the ranks meet over TCP, as those of several hosts do."""
+        return self.address.startswith("tcp://")
 
     @property
     def hosts_store(self) -> bool:
@@ -88,8 +93,7 @@ class Config:
 
 
 def _job(environ: Environ) -> Config:
-    told = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
-    launcher = next(told, None)
+    launcher = _launcher(environ)
     if "HOCKET_RENDEZVOUS" in environ:
         place = _place(environ, launcher or _TORCHRUN, anywhere=True)
         return _across_hosts(place, _text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
@@ -110,12 +114,28 @@ def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -
             f"the ranks are to meet at {address}, and anybody can reach that: give them all one secret "
             "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
         )
-    if not address.startswith("tcp://"):
-        raise RendezvousError(f'"{address}" is no meeting point: it looks like tcp://host:4711')
+    host_and_port(address)  # or it says what one looks like
     return Config(*place, address, _digest("secret", secret), "HOCKET_RENDEZVOUS")
 
 
-def told(
+def host_and_port(text: str) -> tuple[str, int, str]:
+    """The parts of "tcp://host:port#name"; the name may be missing. Raises RendezvousError for another form."""
+    try:
+        parts = urlsplit(text)
+        if parts.scheme == "tcp" and parts.hostname and parts.port is not None and not (parts.path or parts.query):
+            return parts.hostname, parts.port, parts.fragment
+    except ValueError:
+        pass
+    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711')
+
+
+def tcp_url(host: str, port: int, name: str = "") -> str:
+    """The address of who listens there."""
+    host = f"[{host}]" if ":" in host else host
+    return f"tcp://{host}:{port}" + (f"#{name}" if name else "")
+
+
+def as_if_set(
     rank: int | None, size: int | None, rendezvous: str | None, secret: str | None, environ: Environ = os.environ
 ) -> Environ:
     """The environment as it would be if what a caller gives had been set there. Raises ValueError for half a place."""
@@ -137,9 +157,8 @@ def job_secret(environ: Environ = os.environ) -> bytes:
             return bytes.fromhex(environ["HOCKET_SECRET"])
         if environ.get("HOCKET_SECRET"):
             return _digest("secret", environ["HOCKET_SECRET"])
-        for launcher in _LAUNCHERS:
-            if any(variable in environ for variable in launcher.triggers):
-                return _digest("secret", *_identity(launcher, environ))
+        if (launcher := _launcher(environ)) is not None:
+            return _digest("secret", *_identity(launcher, environ))
     except (RendezvousError, ValueError, LookupError):
         pass
     return b""
@@ -150,8 +169,7 @@ def job_route(environ: Environ = os.environ) -> str:
     empty unless the user gave the job a secret."""
     if "HOCKET_ADDRESS" in environ or not environ.get("HOCKET_SECRET") or not environ.get("MASTER_ADDR"):
         return ""
-    host = environ["MASTER_ADDR"]
-    return f"tcp://[{host}]:1" if ":" in host else f"tcp://{host}:1"
+    return tcp_url(environ["MASTER_ADDR"], 1)
 
 
 @dataclass(frozen=True)
@@ -165,8 +183,8 @@ class Node:
     @property
     def master(self) -> tuple[str, int]:
         """Where torch.distributed meets, unless it is told: one port further."""
-        parts = urlsplit(self.rendezvous)
-        return parts.hostname or "", (parts.port or 0) + 1
+        host, port, _ = host_and_port(self.rendezvous)
+        return host, port + 1
 
     @staticmethod
     def of(rank: int | None, count: int, rendezvous: str | None, environ: Environ = os.environ) -> Node | None:
@@ -197,19 +215,16 @@ def child_environ(
     The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
     """
     defaults = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
-    place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     if node is None:
-        own = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
-        environ = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
+        place, around = (rank, size), {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
+        meeting, master = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}, ("127.0.0.1", port)
     else:
-        own = {"HOCKET_RENDEZVOUS": node.rendezvous}
-        place.update(RANK=node.rank * size + rank, WORLD_SIZE=node.count * size)
-        defaults.update(MASTER_ADDR=node.master[0], MASTER_PORT=str(node.master[1]))
-        return {**defaults, **environ, **own, **{name: str(value) for name, value in place.items()}}
-    own |= {name: str(value) for name, value in place.items()}
+        place, around = (node.rank * size + rank, node.count * size), dict(environ)
+        meeting, master = {"HOCKET_RENDEZVOUS": node.rendezvous}, node.master
+    own = meeting | {name: str(value) for name, value in zip(_PLAIN, (*place, rank, size), strict=True)}
     # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
-    (own if "RANK" in environ else defaults).update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    return {**defaults, **environ, **own}
+    (own if "RANK" in environ else defaults).update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
+    return {**defaults, **around, **own}
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:
@@ -227,6 +242,12 @@ class _Launcher:
     variables: tuple[str, str, str, str]  # rank, size, local rank, local size; the last two may be absent
     identity: Callable[[Environ], tuple[str, ...]]  # what no two jobs of one user on one host share
     triggers: tuple[str, ...]
+
+
+def _launcher(environ: Environ) -> _Launcher | None:
+    """The first whose variables are set."""
+    found = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
+    return next(found, None)
 
 
 def _identity(launcher: _Launcher, environ: Environ) -> tuple[str, ...]:

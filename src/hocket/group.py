@@ -39,7 +39,7 @@ from .calls.fastpath import (
 )
 from .calls.messages import ANY, Messages
 from .calls.session import Session
-from .config import HOCKET_RUN, Config, told
+from .config import HOCKET_RUN, Config, as_if_set
 from .deadline import Deadline
 from .launch import aftermath
 from .rendezvous.links import Links
@@ -484,7 +484,7 @@ def init(
     places, and `secret` is a text that all of them know and nobody else. What is not given is read from RANK,
     WORLD_SIZE, HOCKET_RENDEZVOUS and HOCKET_SECRET. Raises RendezvousError.
     """
-    config = Config.from_env(told(rank, size, rendezvous, secret))
+    config = Config.from_env(as_if_set(rank, size, rendezvous, secret))
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout

@@ -10,7 +10,7 @@ import sys
 import pytest
 from launching import SOURCE
 
-from hocket.config import Config, child_environ, seen, told
+from hocket.config import Config, as_if_set, child_environ, seen
 from hocket.errors import RendezvousError
 
 TORCHRUN = {
@@ -165,17 +165,17 @@ def test_several_hosts_are_refused(environ: dict[str, str], variable: str) -> No
     found = Config.from_env({**across, "HOCKET_SECRET": "a text"})
     assert (found.rank, found.size, found.address) == (2, 4, "tcp://first:4711")
     assert found.secret != Config.from_env({**across, "HOCKET_SECRET": "another"}).secret
-    with pytest.raises(RendezvousError, match="is no meeting point"):
+    with pytest.raises(RendezvousError, match="is no address: it looks like tcp://host:4711"):
         Config.from_env({**across, "HOCKET_SECRET": "a text", "HOCKET_RENDEZVOUS": "first"})
 
 
 def test_what_is_given_to_init_counts_more_than_the_environment() -> None:
-    given = told(1, 3, "tcp://[::1]:5000", "x", {"RANK": "0", "WORLD_SIZE": "9"})
+    given = as_if_set(1, 3, "tcp://[::1]:5000", "x", {"RANK": "0", "WORLD_SIZE": "9"})
     found = Config.from_env(given)
     assert (found.rank, found.size, found.address) == (1, 3, "tcp://[::1]:5000")
     for half in ((1, None, None, None), (None, 3, "tcp://a:1", None), (1, 3, None, None)):
         with pytest.raises(ValueError, match="together"):
-            told(*half, {})
+            as_if_set(*half, {})
 
 
 def test_tcp_on_one_host_needs_a_secret_too() -> None:

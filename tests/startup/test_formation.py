@@ -290,7 +290,7 @@ def test_form_orders_by_key_and_counts_for_those_without_a_colour() -> None:
     rows = np.array([[1, 5, 9], [0, 0, 0], [1, 5, -9], [1, 6, 0], [1, 5, 9]])
     found = []
     for r, (has, color, key) in enumerate(rows.tolist()):
-        links = Links([0] * 5, [None if q == r else socket.socket() for q in range(5)], [], [], [], [])
+        links = Links([0] * 5, [None if q == r else socket.socket() for q in range(5)], [], [], [], [], [], 5)
         found += [(r, number, form(links, lambda row: rows, color if has else None, key)) for number in range(2)]
         links.close()
     for r, number, part in found:

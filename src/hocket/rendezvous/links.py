@@ -27,13 +27,13 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from ..config import HOCKET_RUN, Config
+from ..config import HOCKET_RUN, Config, tcp_url
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import HOW, Card, exchange, places, whereabouts
 from .mesh import Gone, Look, Mesh
 from .server import CLOSED, StoreServer
-from .sockets import explained, listen, own_address, reason, steer, tcp_url
+from .sockets import explained, listen, own_address, reason, steer
 from .store import Absent, Closed, SocketStore, Store, Taken
 
 
@@ -67,13 +67,12 @@ class Links:
     hosts: list[str]
     pids: list[int]
     pidfds: list[int]
-    events: list[int] = field(default_factory=list)
-    crowd: int = 0
+    events: list[int]
+    crowd: int
     formations: int = 0
     terms: Terms | None = None
 
     def __post_init__(self) -> None:
-        self.crowd = self.crowd or len(self.places)
         if self.is_far:
             _far.add(self)
 
@@ -214,7 +213,7 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
     deadline = Deadline(config.timeout if timeout is None else timeout)
     if config.size == 1:
         with explained("this rank cannot start"):
-            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1])
+            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1)
     meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
     try:
         with explained("this rank cannot meet the others"):
@@ -234,8 +233,8 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
 
 def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
     """Find the store, or open it, and connect."""
-    own = config.launcher == HOCKET_RUN or config.address.startswith("tcp://")  # of all meetings
-    address = config.address if own else f"{config.address}/{prefix}"
+    is_lasting = config.launcher == HOCKET_RUN or config.is_far  # the same at all meetings
+    address = config.address if is_lasting else f"{config.address}/{prefix}"
     server = None
     with ExitStack() as stack:
         try:
@@ -256,7 +255,7 @@ def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) 
                         door=door,
                     )
                 except Closed as error:
-                    if str(error) != CLOSED or not config.address.startswith("tcp://") or not deadline.left():
+                    if str(error) != CLOSED or not config.is_far or not deadline.left():
                         raise
                     store.close()  # it was that of an earlier meeting, at the same port
         except Absent as error:
@@ -324,10 +323,10 @@ def meet_at(
         found = mesh.run(given, deadline, look)
         undo.pop_all()
     fds = [own if peer == rank else -1 for peer in range(size)]
-    links = Links(hosts, [None] * size, fds, [c.host for c in cards], [c.pid for c in cards], [-1] * size)
-    links.terms, links.crowd = terms, sum(card.boot == cards[rank].boot for card in cards)
-    if links.is_far:
-        links.events = [given[2] if peer == rank else -1 for peer in range(size)]
+    events = [given[2] if peer == rank else -1 for peer in range(size)] if given[2:] else []
+    crowd = sum(card.boot == cards[rank].boot for card in cards)
+    names, pids = [card.host for card in cards], [card.pid for card in cards]
+    links = Links(hosts, [None] * size, fds, names, pids, [-1] * size, events, crowd, terms=terms)
     for peer, (sock, theirs) in found.items():
         links.sockets[peer] = sock
         for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):

@@ -34,10 +34,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgpack  # type: ignore[import-untyped]
 
+from ..config import host_and_port, tcp_url
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 
@@ -65,17 +65,6 @@ class Address:
         except OSError as error:
             raise RendezvousError(f"the host of {text} is unknown here: {error.strerror or error}") from None
         return Address(family, place, name.encode())
-
-
-def host_and_port(text: str) -> tuple[str, int, str]:
-    """The parts of "tcp://host:port#name"; the name may be missing. Raises RendezvousError for another form."""
-    try:
-        parts = urlsplit(text)
-        if parts.scheme == "tcp" and parts.hostname and parts.port is not None and not (parts.path or parts.query):
-            return parts.hostname, parts.port, parts.fragment
-    except ValueError:
-        pass
-    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711')
 
 
 def listen(address: str, backlog: int = 4096) -> socket.socket:
@@ -117,12 +106,6 @@ def steer(sock: socket.socket, congestion: str) -> None:
             ) from None
 
 
-def tcp_url(host: str, port: int, name: str = "") -> str:
-    """The address of who listens there."""
-    host = f"[{host}]" if ":" in host else host
-    return f"tcp://{host}:{port}" + (f"#{name}" if name else "")
-
-
 def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
     """A verified socket to who listens at `address`, who may come, or come again, later. TimeoutError after the
     deadline."""
@@ -132,7 +115,6 @@ def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
             with ExitStack() as undo:
                 undo.enter_context(sock)
                 with suppress(EOFError, ConnectionError):  # it went away before it knew us
-                    sock.settimeout(max(deadline.left(), 0.001))
                     _wait_connected(sock, deadline)
                     verify(sock, secret, "caller", Address.of(address).name, deadline)
                     undo.pop_all()

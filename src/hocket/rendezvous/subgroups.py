@@ -228,6 +228,5 @@ class _Formation:
                 self._undo.callback(os.close, pidfds[-1])
         sockets = [self._sockets.get(rank) for rank in members]
         places = [parent.places[r] for r in members]
-        return Links(
-            places, sockets, fds, [parent.hosts[r] for r in members], [parent.pids[r] for r in members], pidfds
-        )
+        hosts, pids = [parent.hosts[r] for r in members], [parent.pids[r] for r in members]
+        return Links(places, sockets, fds, hosts, pids, pidfds, [], len(members))

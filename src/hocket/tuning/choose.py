@@ -23,14 +23,15 @@ class Choice(NamedTuple):
 
 def choose(collective: str, nbytes: int, size: int, topology: Topology | None = None) -> Choice:
     """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here)."""
-    host = topology.host if topology else this_host()
+    topology = topology or Topology.of([0] * size)
+    host = topology.host
     if collective == "barrier":
         if size <= FEW:
             return Choice("direct", f"few ranks: each sees all others arrive (up to {FEW})")
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    if topology is not None and topology.hosts > 1:
+    if topology.hosts > 1:
         limit = WIRE
         why = "small: one round over the wire instead of two"
     elif size <= 2:
