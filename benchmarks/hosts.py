@@ -16,12 +16,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 SIZES = (8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 ROUNDS = 7
+Call: TypeAlias = Callable[[], object]
 
 
 def pump(sock: socket.socket, count: int) -> None:
@@ -48,6 +51,36 @@ def pump(sock: socket.socket, count: int) -> None:
             select.select([sock] if got < count else [], [sock] if sent < count else [], [])
 
 
+def connected(group: Any, address: str) -> socket.socket:
+    """The other rank's end of a connection for the pump."""
+    if group.rank == 0:
+        with socket.create_server((address, 4713)) as listener:
+            group.barrier()
+            link, _ = listener.accept()
+    else:
+        group.barrier()
+        link = socket.create_connection((address, 4713))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.setblocking(False)
+    return link
+
+
+def medians(group: Any, calls: dict[str, Call], nbytes: int) -> dict[str, float]:
+    """Seconds that each takes, in rounds of an order that is drawn alike on every rank."""
+    turns = 300 if nbytes <= 1 << 14 else 60 if nbytes <= 1 << 20 else 12 if nbytes <= 1 << 23 else 3
+    draws = random.Random(nbytes)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name in draws.sample(sorted(calls), len(calls)):
+            for turn in range(turns + 2):
+                group.barrier()
+                begin = time.perf_counter()
+                calls[name]()
+                if turn >= 2:
+                    times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
 def rank(address: str) -> None:
     """One rank's part; rank 0 prints the medians."""
     import torch
@@ -58,46 +91,21 @@ def rank(address: str) -> None:
     me, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     group = hocket.init(60, rendezvous=f"tcp://{address}:4711", secret="bench")
     dist.init_process_group("gloo", init_method=f"tcp://{address}:4712", rank=me, world_size=size)
-    link = None
-    if size == 2:
-        if me == 0:
-            with socket.create_server((address, 4713)) as listener:
-                group.barrier()
-                link, _ = listener.accept()
-        else:
-            group.barrier()
-            link = socket.create_connection((address, 4713))
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setblocking(False)
-    draws = random.Random(1)
-    found: dict[str, dict[int, float]] = {}
+    link = connected(group, address) if size == 2 else None
+    found: dict[int, dict[str, float]] = {}
     for nbytes in SIZES:
         x = np.ones(max(1, nbytes // 4), np.float32)
-        out, tensor = np.empty_like(x), torch.ones(len(x))
-        calls: dict[str, Callable[[], object]] = {
-            "hocket": lambda x=x, out=out: group.all_reduce(x, out=out),
-            "gloo": lambda tensor=tensor: dist.all_reduce(tensor),
+        calls: dict[str, Call] = {"hocket": partial(group.all_reduce, x, out=np.empty_like(x))}
+        calls |= {
+            name: partial(group.all_reduce, x, out=np.empty_like(x), algorithm=name)
+            for name in os.environ.get("ALGORITHMS", "").split()
         }
+        calls["gloo"] = partial(dist.all_reduce, torch.zeros(len(x)))
         if link is not None:
-            calls["pump"] = lambda link=link, nbytes=nbytes: pump(link, nbytes)
-        turns = 300 if nbytes <= 1 << 14 else 60 if nbytes <= 1 << 20 else 12 if nbytes <= 1 << 23 else 3
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(ROUNDS):
-            names = sorted(calls)
-            draws.shuffle(names)
-            for name in names:
-                for turn in range(turns + 2):
-                    group.barrier()
-                    begin = time.perf_counter()
-                    calls[name]()
-                    if turn >= 2:
-                        times[name].append(time.perf_counter() - begin)
-                    tensor.fill_(1)
-        for name, taken in times.items():
-            found.setdefault(name, {})[nbytes] = statistics.median(taken)
+            calls["pump"] = partial(pump, link, nbytes)
+        found[nbytes] = medians(group, calls, nbytes)
     if me == 0:
         print(json.dumps(found), flush=True)
-    group.barrier()
     group.close()
     dist.destroy_process_group()
 
@@ -105,6 +113,7 @@ def rank(address: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1, help="on each of the two hosts")
+    parser.add_argument("--algorithms", default="", help="measure these of hocket's, too: one_shot,two_shot")
     parser.add_argument("--at", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.at:
@@ -120,6 +129,7 @@ def main() -> None:
             host.ip("route", "change", "10.213.77.0/24", "dev", "eth0", "congctl", "cubic")
         size = 2 * args.ranks
         environ = {"WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        environ["ALGORITHMS"] = args.algorithms.replace(",", " ")
         command = [sys.executable, __file__, "--at", both[0].address]
         ranks = [both[r // args.ranks].start(command, {**environ, "RANK": str(r)}) for r in range(size)]
         outputs = [process.communicate(timeout=900) for process in ranks]
@@ -128,13 +138,9 @@ def main() -> None:
             sys.exit(err)
     found = json.loads(outputs[0][0].splitlines()[-1])
     print(f"all_reduce of float32 over 2 hosts x {args.ranks}, medians in µs; how many times longer the others take")
-    for nbytes in map(str, SIZES):
-        own = found["hocket"][nbytes]
-        others = "".join(
-            f"   {name} {1e6 * found[name][nbytes]:9.1f} ({found[name][nbytes] / own:5.2f})"
-            for name in ("gloo", "pump")
-            if name in found
-        )
+    for nbytes, taken in found.items():
+        own = taken.pop("hocket")
+        others = "".join(f"   {name} {1e6 * time:9.1f} ({time / own:5.2f})" for name, time in taken.items())
         print(f"{int(nbytes):>9} B   hocket {1e6 * own:9.1f}{others}")
 
 

@@ -4,7 +4,6 @@
         a.start([sys.executable, "rank.py"], environ)      a process there
         a.address                                          where others reach it: 10.213.77.1
         b.cut()                                            its cable is pulled
-    with hosts(2, rate="1gbit") as pair: ...               shaped
 
 Each is held by a process, and is gone with it, since nothing is given a name: also when who made them is killed. That
 takes root; `reason()` says in one line what is missing.
@@ -87,15 +86,15 @@ class Host:
         """A command of `ip` there."""
         subprocess.check_call(self.within(["ip", *words]))
 
-    def cut(self, *, down: bool = True) -> None:
-        """Pull its cable, or put it back."""
-        self.ip("link", "set", "eth0", "down" if down else "up")
+    def cut(self) -> None:
+        """Pull its cable."""
+        self.ip("link", "set", "eth0", "down")
 
-    def counted(self) -> tuple[int, int]:
-        """Bytes that its cable has carried: in and out."""
-        text = subprocess.check_output(self.within(["cat", "/proc/net/dev"]), text=True)
-        words = next(line for line in text.splitlines() if line.strip().startswith("eth0")).split()
-        return int(words[1]), int(words[9])
+    def listening(self) -> list[str]:
+        """The addresses at which somebody listens there, v4 and v6: as the kernel writes them, port last."""
+        text = subprocess.check_output(self.within(["cat", "/proc/net/tcp", "/proc/net/tcp6"]), text=True)
+        rows = [line.split() for line in text.splitlines() if ":" in line]
+        return [row[1] for row in rows if row[3] == "0A"]
 
     def close(self) -> None:
         """End all that runs there, and the host."""
@@ -106,8 +105,8 @@ class Host:
 
 
 @contextmanager
-def hosts(count: int, rate: str = "") -> Iterator[list[Host]]:
-    """So many, each of which reaches all others; their cables carry `rate`, as `tc` says it."""
+def hosts(count: int) -> Iterator[list[Host]]:
+    """So many, each of which reaches all others."""
     with ExitStack() as stack:
 
         def made(name: str, number: int) -> Host:
@@ -124,7 +123,4 @@ def hosts(count: int, rate: str = "") -> Iterator[list[Host]]:
             switch.ip("link", "set", f"port{number}", "master", "br0", "up")
             host.ip("addr", "add", f"{host.address}/24", "dev", "eth0")
             host.ip("link", "set", "eth0", "up")
-            if rate:
-                limit = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
-                subprocess.check_call(host.within(["tc", "qdisc", "add", "dev", "eth0", *limit]))
         yield all_hosts

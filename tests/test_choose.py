@@ -10,16 +10,19 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes
-from hocket.tuning.topology import Host, cache_bytes
+from hocket.tuning.topology import Host, Topology, cache_bytes
 
 COLLECTIVES = sorted({collective for collective, _ in ALGORITHMS})
 
 
+@pytest.mark.parametrize("hosts", [1, 2, 3])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_the_choice_keeps_the_order_of_ranks_for_every_size(collective: str) -> None:
+def test_the_choice_keeps_the_order_of_ranks_for_every_size(collective: str, hosts: int) -> None:
     for size in (1, 2, 3, 4, 5, 8, 16, 33):
+        topology = Topology.of([rank % hosts for rank in range(size)])
         for name in {
-            choose(collective, nbytes, size).algorithm for nbytes in (0, 1, *(1 << bit for bit in range(1, 36)))
+            choose(collective, nbytes, size, topology).algorithm
+            for nbytes in (0, 1, *(1 << bit for bit in range(1, 36)))
         }:
             facts = check(plan(collective, name, size))
             assert facts.same_everywhere, (name, size)

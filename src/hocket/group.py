@@ -445,7 +445,8 @@ class Group:
         """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends
         with GroupBroken, and a rank that still waits for this one gets PeerLost. A second call does nothing.
 
-        A group that is dropped leaves too, when it is collected, without waiting for anything."""
+        A group that is dropped leaves too, when it is collected, without waiting for calls. Between hosts either may
+        take up to a second, in which what is on its way arrives."""
         self._close(None)
 
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:

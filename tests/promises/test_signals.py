@@ -36,6 +36,20 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 JOINED = ("all_reduce", "barrier", "async wait", "subgroup")  # in which rank 1 is needed before they end
 
 
+def signalled(world: World, signs: Signs, number: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Run `function(group, signs, *args)`, and send the signal to rank 0 when that says it waits, and sleeps."""
+    world.start(function, signs, *args)
+    pid = world.processes[0].pid
+    signs.wait(f"waiting {pid}")
+    asleep(pid, pid)
+    world.signal(0, number)
+    outcomes = world.finish(25)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
 def answer(group: Any, call: str, worked: bool) -> None:
     """Rank 1's part of what the handler did, afterwards."""
     if call == "send" and worked:
@@ -99,17 +113,7 @@ def check(group: Any) -> None:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_handler_that_calls(own: Own, signs: Signs, wait: str, call: str) -> None:
-    world = own(2)
-    world.start(interrupted, signs, wait, call)
-    pid = world.processes[0].pid
-    signs.wait(f"waiting {pid}")
-    asleep(pid, pid)
-    world.signal(0, signal.SIGUSR2)
-    outcomes = world.finish(25)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    kind, text, took = outcomes[0]
+    (kind, text, took), _ = signalled(own(2), signs, signal.SIGUSR2, interrupted, wait, call)
     assert kind == "worked" or ("raw" not in kind and "Timeout" not in kind), (kind, text)
     assert took < 3, f"{kind} after {took} s"
     assert "\n" not in text
@@ -139,16 +143,7 @@ def let_through(group: Any, signs: Signs, wait: str) -> str:
 
 @pytest.mark.parametrize("wait", ["all_reduce", "barrier", "async"])
 def test_an_error_of_a_handler_goes_through(own: Own, signs: Signs, wait: str) -> None:
-    world = own(2)
-    world.start(let_through, signs, wait)
-    pid = world.processes[0].pid
-    signs.wait(f"waiting {pid}")
-    asleep(pid, pid)
-    world.signal(0, signal.SIGUSR2)
-    outcomes = world.finish(25)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
+    outcomes = signalled(own(2), signs, signal.SIGUSR2, let_through, wait)
     assert outcomes[0] in ("HocketError", "GroupBroken"), outcomes[0]
 
 
@@ -183,13 +178,7 @@ def ctrl_c(group: Any, signs: Signs, meets: str) -> tuple[str, str]:
 @pytest.mark.parametrize("meets", MEETS)
 def test_ctrl_c_in_an_asynchronous_call(own: Own, signs: Signs, meets: str) -> None:
     """It ends the call where the thread that is interrupted makes it, and only the wait where the engine does."""
-    world = own(2)
-    world.start(ctrl_c, signs, meets)
-    pid = world.processes[0].pid
-    signs.wait(f"waiting {pid}")
-    asleep(pid, pid)
-    world.signal(0, signal.SIGINT)
-    (kind, end), (_, other) = world.finish(25)
+    (kind, end), (_, other) = signalled(own(2), signs, signal.SIGINT, ctrl_c, meets)
     assert kind == "KeyboardInterrupt"
     assert end == other
 

@@ -173,7 +173,7 @@ def main(words: list[str] | None = None) -> int:
             kinds = sorted({kind for kind, _ in result.findings}) or [result.outcome]
             table[trial.fault].update(kinds)
             if result.findings:
-                _tell(seed, trial, result)
+                _tell(f"--seed {seed} --transport {args.transport}", trial, result)
             _progress(done, len(numbers) * args.repeat, table, trial)
             if time.monotonic() - begin > args.seconds:
                 break
@@ -183,12 +183,12 @@ def main(words: list[str] | None = None) -> int:
     return 1 if bad else 0
 
 
-def _tell(seed: int, trial: Trial, result: Result) -> None:
+def _tell(args: str, trial: Trial, result: Result) -> None:
     clear = "\r\033[K" if sys.stderr.isatty() else ""
     print(f"{clear}trial {trial.number}: {trial}", file=sys.stderr)
     for kind, text in sorted(set(result.findings))[:6]:
         print(f"  {kind}  {text}", file=sys.stderr)
-    print(f'  again: make torture ARGS="--seed {seed} --trial {trial.number} --repeat 20"', file=sys.stderr, flush=True)
+    print(f'  again: make torture ARGS="{args} --trial {trial.number} --repeat 20"', file=sys.stderr, flush=True)
 
 
 def _progress(done: int, trials: int, table: dict[str, Counter[str]], trial: Trial) -> None:

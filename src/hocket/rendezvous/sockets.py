@@ -92,7 +92,8 @@ def steer(sock: socket.socket, congestion: str) -> None:
     """Have a TCP socket use that congestion control; an empty one is cubic, where the kernel has it. Raises
     RendezvousError for one that it has not, or does not allow.
 
-    BBR, some machines' default, paces what it sends, and takes twice the time where nothing is in the way.
+    BBR, some machines' default, paces what it sends, and takes twice the time where nothing is in the way
+    (docs/hosts.md).
     """
     if sock.family == socket.AF_UNIX:
         return

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from .topology import KIB, Host, Topology, this_host
 
-WIRE = 64 * KIB  # bytes that a wire carries to all others in less time than another round takes
+# So many bytes go to each other rank in less time than another round takes: measured with 2 and 4 ranks on two hosts,
+# by benchmarks/hosts.py --algorithms one_shot,two_shot. With more ranks no more goes out in all.
+WIRE = 256 * KIB
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -32,7 +34,7 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
     if topology.hosts > 1:
-        limit = WIRE
+        limit = min(WIRE, 3 * WIRE // (size - 1))
         why = "small: one round over the wire instead of two"
     elif size <= 2:
         limit = host.l2 // 2
