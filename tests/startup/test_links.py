@@ -9,8 +9,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from launching import SECRET, is_gone, open_descriptors, until
 from hocket.config import Config, job_route, job_secret
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.rendezvous import cards
+from hocket.rendezvous import cards, mesh
 from hocket.rendezvous.links import Links, Terms, connect, forget_doors, join
-from hocket.rendezvous.mesh import Gone
+from hocket.rendezvous.mesh import Gone, Mesh
 from hocket.rendezvous.server import StoreServer
-from hocket.rendezvous.sockets import dial
+from hocket.rendezvous.sockets import dial, listen
 from hocket.rendezvous.store import SocketStore
 
 
@@ -251,6 +252,97 @@ def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: StoreS
         assert store.get("1/1", 0.0)
     for fd in fds:
         os.close(fd)
+
+
+class Tries:
+    """One rank's tries to be linked with two others, in threads of their own. `missing` is whom it waits for."""
+
+    def __init__(self, rank: int, listeners: list[socket.socket]) -> None:
+        self.rank, self.own = rank, listeners[rank]
+        self.addresses = [f"@{sock.getsockname()[1:].decode()}" for sock in listeners]
+        self.missing: list[int] = []
+        self.enough: list[int] | None = None  # it gives up when these are missing
+
+    def look(self, missing: list[int]) -> None:
+        self.missing = missing
+        if missing == self.enough:
+            raise RendezvousError("enough")
+
+    def go(self, addresses: list[str] | None = None) -> dict[int, tuple[socket.socket, list[int]]]:
+        names = [f"rank {rank}" for rank in range(3)]
+        own = Mesh([(self.own, None)], names, addresses or self.addresses, self.rank, SECRET)
+        with descriptors() as fds:
+            return own.run(fds, Deadline(20.0), self.look)
+
+
+@contextmanager
+def descriptors() -> Iterator[list[int]]:
+    """What a rank gives to those of its host."""
+    fds = [os.memfd_create("test"), os.pidfd_open(os.getpid())]
+    try:
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def close_all(found: list[dict[int, tuple[socket.socket, list[int]]]]) -> None:
+    for links in found:
+        for sock, fds in links.values():
+            sock.close()
+            for fd in fds:
+                os.close(fd)
+
+
+def test_a_rank_that_comes_anew_while_another_is_missing_is_met() -> None:
+    """Rank 1 had linked with both, and said so, before both left: it must say so again to each of them."""
+    listeners = [listen(f"@hocket-test-{os.urandom(8).hex()}") for _ in range(4)]
+    one, two, zero = (Tries(rank, listeners[:3]) for rank in (1, 2, 0))
+    nowhere = f"@{listeners[3].getsockname()[1:].decode()}"  # it listens, and nobody answers
+    before = open_descriptors()
+    with ThreadPoolExecutor(3) as pool:
+        all_along = pool.submit(one.go)
+        first = pool.submit(two.go, [nowhere, *two.addresses[1:]])
+        until(lambda: one.missing == [0] == two.missing, "ranks 1 and 2 linked")
+        zero.enough = [2]
+        with pytest.raises(RendezvousError, match="enough"):
+            pool.submit(zero.go).result(20)
+        two.enough = [0]
+        with pytest.raises(RendezvousError, match="enough"):
+            first.result(20)
+        two.enough, two.missing = None, []
+        second = pool.submit(two.go)
+        until(lambda: one.missing == [0] == two.missing, "ranks 1 and 2 linked once more")
+        zero.enough = None
+        found = [pool.submit(zero.go).result(20), all_along.result(20), second.result(20)]
+    close_all(found)
+    assert open_descriptors() <= before
+    for sock in listeners:
+        sock.close()
+
+
+def test_a_connection_that_is_closed_as_it_is_made_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that runs out of descriptors, or gives up, drops whom it has accepted, however little they have said."""
+    listener, door = listen(f"@hocket-test-{os.urandom(8).hex()}"), listen(f"@hocket-test-{os.urandom(8).hex()}")
+    addresses = [f"@{sock.getsockname()[1:].decode()}" for sock in (listener, door)]
+    reach = mesh.reach
+
+    def reach_and_drop(address: str, *, early: bool = True) -> socket.socket | None:
+        monkeypatch.setattr(mesh, "reach", reach)
+        sock = reach(address, early=early)
+        listener.setblocking(True)
+        listener.accept()[0].close()
+        return sock
+
+    monkeypatch.setattr(mesh, "reach", reach_and_drop)
+    meshes = [Mesh([(sock, None)], ["0", "1"], addresses, rank, SECRET) for rank, sock in enumerate((listener, door))]
+    with ThreadPoolExecutor(2) as pool, descriptors() as fds:
+        caller = pool.submit(meshes[1].run, fds, Deadline(20.0))
+        until(lambda: mesh.reach is reach, "the first connection")
+        found = [pool.submit(meshes[0].run, fds, Deadline(20.0)).result(20), caller.result(20)]
+    close_all(found)
+    listener.close()
+    door.close()
 
 
 def test_a_failed_meeting_keeps_its_door_and_nothing_else(address: str, server: StoreServer) -> None:

@@ -50,6 +50,7 @@ class _Line:
         self.is_near = sock.family == socket.AF_UNIX
         self.greeting = Incoming(sock, _RANK.size, 3)
         self.met = Incoming(sock, len(_MET))
+        self.said_met = False
 
     def say(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """A few bytes, which the buffer of a new socket holds."""
@@ -76,7 +77,6 @@ class Mesh:
         self._undial = list(range(rank))  # who is still to be dialled
         self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
         self._left: dict[int, _Line] = {}  # those whose end has left, and who may come again
-        self._said_met = False
         self._nap = Deadline(0.0)  # before anybody is dialled again
         self._undo = ExitStack()  # closes what came, unless all goes well
 
@@ -156,13 +156,13 @@ class Mesh:
         self._selector.unregister(sock)
         try:
             finish(sock)
+            handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
         except ConnectionRefusedError as error:
             raise Gone(f"{self._names[peer]} is not there any more: {error}") from error
         except ConnectionError:
             sock.close()
             self._dial_later(peer)
             return
-        handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, peer, sock, handshake))
 
     def _prove(self, peer: int, sock: socket.socket, handshake: Handshake) -> None:
@@ -241,7 +241,8 @@ class Mesh:
         line.peer = peer
         self._lines[peer] = line
         if len(self._lines) == len(self._names) - 1:
-            for each in [line] if self._said_met else self._lines.values():
-                with suppress(*_LOST):
-                    each.say(_MET)
-            self._said_met = True
+            for each in self._lines.values():  # also one that came anew, while another was missing
+                if not each.said_met:
+                    each.said_met = True
+                    with suppress(*_LOST):
+                        each.say(_MET)
