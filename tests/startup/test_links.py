@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import select
 import signal
 import socket
@@ -25,6 +26,7 @@ from hocket.errors import RendezvousError
 from hocket.rendezvous import cards, mesh
 from hocket.rendezvous.links import Links, Terms, connect, forget_doors, join
 from hocket.rendezvous.mesh import Gone, Mesh
+from hocket.rendezvous.parcels import Outgoing
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import dial, listen
 from hocket.rendezvous.store import SocketStore
@@ -318,6 +320,61 @@ def test_a_rank_that_comes_anew_while_another_is_missing_is_met() -> None:
     close_all(found)
     assert open_descriptors() <= before
     for sock in listeners:
+        sock.close()
+
+
+def test_a_line_that_was_given_up_does_not_take_the_place_of_the_one_after_it() -> None:
+    """What one who gave up had said may be read after what it said when it came anew."""
+    (listener, door) = (listen(f"@hocket-test-{os.urandom(8).hex()}") for _ in range(2))
+    addresses = [f"@{sock.getsockname()[1:].decode()}" for sock in (listener, door)]
+    seen: list[list[int]] = []
+
+    def look(_: list[int]) -> None:
+        seen.append([line.number for line in meeting._lines.values()])
+
+    meeting = Mesh([(listener, None)], ["0", "1"], addresses, 0, SECRET)
+    with ThreadPoolExecutor(1) as pool, descriptors() as fds:
+        running = pool.submit(meeting.run, fds, Deadline(20.0), look)
+        old, new = (dial(addresses[0], SECRET, Deadline(20.0)) for _ in range(2))
+        for sock, number in ((new, 8), (old, 7)):
+            Outgoing(sock, mesh.GREETING.pack(1, number), fds).push()
+            until(lambda: seen and seen[-1] == [8], "the later line known")
+        old.settimeout(20.0)
+        with suppress(ConnectionResetError):
+            while old.recv(99):  # until it is closed
+                pass
+        new.send(b"\1")
+        close_all([running.result(20)])
+    for sock in (old, new, listener, door):
+        sock.close()
+
+
+def test_who_has_said_that_it_met_all_does_not_give_up_for_want_of_descriptors() -> None:
+    """The others may be through already; and it needs none for itself."""
+    (listener, door) = (listen(f"@hocket-test-{os.urandom(8).hex()}") for _ in range(2))
+    addresses = [f"@{sock.getsockname()[1:].decode()}" for sock in (listener, door)]
+    looks: list[int] = []
+
+    def look(_: list[int]) -> None:
+        looks.append(sum(line.said_met for line in meeting._lines.values()))
+
+    meeting = Mesh([(listener, None)], ["0", "1"], addresses, 0, SECRET)
+    with ThreadPoolExecutor(1) as pool, descriptors() as fds, socket.socket(socket.AF_UNIX) as stranger:
+        running = pool.submit(meeting.run, fds, Deadline(20.0), look)
+        peer = dial(addresses[0], SECRET, Deadline(20.0))
+        Outgoing(peer, mesh.GREETING.pack(1, 0), fds).push()
+        until(lambda: looks and looks[-1] == 1, "all met, as far as rank 0 knows")
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            stranger.connect("\0" + addresses[0][1:])
+            before = len(looks)
+            until(lambda: running.done() or len(looks) > before + 5, "the stranger noticed")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        peer.send(b"\1")
+        close_all([running.result(20)])
+    for sock in (peer, listener, door):
         sock.close()
 
 

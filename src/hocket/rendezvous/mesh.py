@@ -3,8 +3,8 @@
 ```
 rank r dials every lower rank, and is dialled by every higher one       all at the same time, in one loop
 both prove to belong to the job                                         strangers only ever get this far
-both send their rank, and on one host their outbox, a pidfd of their process and, where there are several hosts, an
-     eventfd
+both send their rank and a number, and on one host their outbox, a pidfd of their process and, where there are
+     several hosts, an eventfd
 both say "met" when they have all that of every rank                    so that none is met by some ranks only
 ```
 
@@ -13,6 +13,7 @@ A rank that gave up may try again, and is waited for: it dials anew, or listens 
 
 from __future__ import annotations
 
+import itertools
 import selectors
 import socket
 import struct
@@ -27,9 +28,10 @@ from .parcels import Incoming, Outgoing
 from .reception import Reception
 from .sockets import Address, Handshake, finish, reach, reason
 
-_RANK = struct.Struct("<I")
+GREETING = struct.Struct("<IQ")  # the rank, and which of its greetings this is: of two lines the later one counts
 _MET = b"\1"
 _LOST = (EOFError, ConnectionError)  # what shows that the other end has left
+_numbers = itertools.count()
 _LOOK = 0.02  # seconds between two looks of the owner
 _AGAIN = 0.005  # seconds between two attempts, where a listener holds too many callers or sent us away
 
@@ -48,7 +50,8 @@ class _Line:
         self.sock, self.dialled = sock, dialled
         self.peer: int | None = None  # known when it has said so
         self.is_near = sock.family == socket.AF_UNIX
-        self.greeting = Incoming(sock, _RANK.size, 3)
+        self.number = -1  # of its greeting
+        self.greeting = Incoming(sock, GREETING.size, 3)
         self.met = Incoming(sock, len(_MET))
         self.said_met = False
 
@@ -113,7 +116,7 @@ class Mesh:
         with selectors.DefaultSelector() as selector:
             self._selector = selector
             with ExitStack() as stack:
-                halls = [
+                self._halls = [
                     stack.enter_context(
                         closing(Reception(sock, self._secret, selector, self._open, patient=False, name=name))
                     )
@@ -128,7 +131,7 @@ class Mesh:
                     limits = [
                         _LOOK if self._look else None,
                         deadline.left(),
-                        *(hall.tick() for hall in halls),
+                        *(hall.tick() for hall in self._halls),
                         _AGAIN if self._undial else None,
                     ]
                     for key, _ in selector.select(min(left for left in limits if left is not None)):
@@ -187,7 +190,7 @@ class Mesh:
         self._undo.callback(line.greeting.close)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, line))
         with suppress(*_LOST):  # it is heard of again when it is read
-            line.say(_RANK.pack(self._rank), self._fds if line.is_near else ())
+            line.say(GREETING.pack(self._rank, next(_numbers)), self._fds if line.is_near else ())
 
     def _hear(self, line: _Line) -> None:
         if line.sock.fileno() < 0:  # its peer has dialled anew, in this very turn
@@ -230,13 +233,16 @@ class Mesh:
             line.greeting.close()
 
     def _know(self, line: _Line) -> None:
-        (peer,) = _RANK.unpack(line.greeting.data)
+        peer, line.number = GREETING.unpack(line.greeting.data)
         if (
             peer == self._rank
             or peer >= len(self._names)
             or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0)
         ):
             raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
+        earlier = self._lines.get(peer) or self._left.get(peer)
+        if earlier is not None and earlier.number > line.number:
+            raise EOFError("the peer gave this line up, and has come anew already")
         self._replace(peer)
         line.peer = peer
         self._lines[peer] = line
@@ -246,3 +252,5 @@ class Mesh:
                     each.said_met = True
                     with suppress(*_LOST):
                         each.say(_MET)
+            for hall in self._halls:
+                hall.patient = True  # others may be through now: too late to give up for want of descriptors

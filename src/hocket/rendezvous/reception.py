@@ -51,7 +51,7 @@ class Reception:
     ) -> None:
         self._name = name
         self._listener, self._secret, self._selector, self._welcome = listener, secret, selector, welcome
-        self._patient = patient
+        self.patient = patient
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._pause: Deadline | None = None
         listener.setblocking(False)
@@ -89,7 +89,7 @@ class Reception:
         if error.errno in USED_UP:
             if self._make_room():
                 return
-            if not self._patient:
+            if not self.patient:
                 raise error
         self._selector.unregister(self._listener)  # it stays readable: no reason to look all the time
         self._pause = Deadline(_PAUSE)
