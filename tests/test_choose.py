@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
+from hocket.plans.interpret import interpret
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes
 from hocket.tuning.topology import Host, Topology, cache_bytes
 
 COLLECTIVES = sorted({collective for collective, _ in ALGORITHMS})
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 3])
+def arrangements(size: int) -> list[list[int]]:
+    """On one host, on two and three in blocks and in turns, and all but one on one."""
+    blocks = [[rank * hosts // size for rank in range(size)] for hosts in (1, 2, 3)]
+    return [*blocks, *([rank % hosts for rank in range(size)] for hosts in (2, 3)), [0] * (size - 1) + [1]]
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_the_choice_keeps_the_order_of_ranks_for_every_size(collective: str, hosts: int) -> None:
+def test_the_choice_keeps_the_order_of_ranks_for_every_size(collective: str) -> None:
     for size in (1, 2, 3, 4, 5, 8, 16, 33):
-        topology = Topology.of([rank % hosts for rank in range(size)])
-        for name in {
-            choose(collective, nbytes, size, topology).algorithm
-            for nbytes in (0, 1, *(1 << bit for bit in range(1, 36)))
-        }:
-            facts = check(plan(collective, name, size))
-            assert facts.same_everywhere, (name, size)
-            assert facts.rank_order or not find(collective).reduces, (name, size)
-            assert facts.size_invariant or not find(collective).reduces, (name, size)
+        for places in arrangements(size):
+            for name in chosen(collective, places):
+                facts = check(plan(collective, name, size, places=tuple(places)))
+                assert facts.same_everywhere, (name, places)
+                assert facts.rank_order or not find(collective).reduces, (name, places)
+                assert facts.size_invariant or not find(collective).reduces, (name, places)
+
+
+def chosen(collective: str, places: list[int]) -> set[str]:
+    """What is chosen for vectors of all sizes."""
+    sizes = (0, 1, *(1 << bit for bit in range(1, 36)))
+    return {choose(collective, nbytes, len(places), Topology.of(places)).algorithm for nbytes in sizes}
+
+
+def test_the_choice_does_not_show_in_the_bits() -> None:
+    """Wherever the ranks lie and however long the vector, they are those of a sum from the first rank to the last."""
+    seen = set()
+    for size in (2, 3, 4, 5, 8, 16):
+        arrays = [np.random.default_rng(rank).standard_normal(99).astype(np.float32) for rank in range(size)]
+        wanted = reduce(np.add, arrays)
+        for places in arrangements(size):
+            for name in chosen("all_reduce", places):
+                seen.add(name)
+                for got in interpret(plan("all_reduce", name, size, places=tuple(places)), arrays, np.add):
+                    assert got is not None
+                    assert got.tobytes() == wanted.tobytes(), (name, places)
+    assert seen == {"one_shot", "two_shot", "hierarchical_chain"}
 
 
 def test_caches_are_read_as_sysfs_writes_them(tmp_path: Path) -> None:

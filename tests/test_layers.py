@@ -54,7 +54,7 @@ PAGES = {
     "two_shot": {"direct"},
     "scatter_all_gather": {"binomial_tree", "ring"},
 }
-WORDS = {"plan", "partition", "algorithms.combine"}
+WORDS = {"plan", "partition", "algorithms.combine", "algorithms.lanes"}
 
 # Packages beyond the standard library and NumPy, and who alone may import them: a room, or one of its files.
 PACKAGES = {

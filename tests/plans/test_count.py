@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 import pytest
 from oracle import NAMES
@@ -11,6 +13,8 @@ from oracle import NAMES
 from hocket.plans.algorithms import plan
 from hocket.plans.count import Counts, count
 from hocket.plans.plan import Plan, copy, inp, out, tmp
+
+Row = tuple[int, int, Fraction | int]  # rounds, messages in total, bytes sent by the busiest rank
 
 
 def log(n: int) -> int:
@@ -29,7 +33,48 @@ def doubling(n: int) -> tuple[int, int]:
     return log(two) + 2 * (extra > 0), two * log(two) + 2 * extra
 
 
-Row = tuple[int, int, Fraction | int]  # rounds, messages in total, bytes sent by the busiest rank
+class Halves(NamedTuple):
+    """What hierarchical algorithms count over two hosts, the larger half on the first."""
+
+    sizes: tuple[int, int]
+    cut: int  # chunks
+    inside: int  # messages, when each rank of each host speaks to each other one of its own
+    lanes: int  # messages from one host to the other, when each rank speaks to those with a part of its own
+    share: Fraction  # of the vector, that the rank with the most carries on the first host
+
+    @staticmethod
+    def of(n: int) -> Halves:
+        sizes = n - n // 2, n // 2
+        cut = min(math.lcm(*sizes), 4 * sizes[0])
+        lanes = len({tuple(chunk * size // cut for size in sizes) for chunk in range(cut)})
+        return Halves(sizes, cut, sum(k * (k - 1) for k in sizes), lanes, Fraction(-(-cut // sizes[0]), cut))
+
+    def all_reduce(self, each_way: int) -> Row:
+        """`each_way` of the two messages of a lane are sent both ways, the others one way."""
+        most = max(1 + Fraction(-(-self.cut // k) * (k - 1), self.cut) for k in self.sizes)
+        return 4 if self.inside else 2, 2 * (self.inside + each_way * self.lanes), most
+
+    def reduce(self) -> Row:
+        return 3 if self.inside else 2, self.inside + self.lanes + self.sizes[1], 1
+
+    def broadcast(self) -> Row:
+        near, far = self.sizes
+        rounds = 1 + (near > 1) + (far > 1)
+        return rounds, near - 1 + self.lanes + far * (far - 1), near - 1 + self.share
+
+    def all_gather(self) -> Row:
+        near, far = self.sizes
+        most = max(1 + (near - 1) * 2, 1 + (far - 1) * (1 + -(-near // far)))
+        return 2 if self.inside else 1, sum(self.sizes) + self.inside, Fraction(most, sum(self.sizes))
+
+    def reduce_scatter(self) -> Row:
+        rounds, messages, _ = self.all_gather()
+        return rounds, messages, share(sum(self.sizes))
+
+    def barrier(self) -> Row:
+        n, most = sum(self.sizes), self.sizes[0]
+        return 3 if self.inside else 1, 2 * (n - 2) + 2, Fraction(most, n) + most - 1
+
 
 FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_reduce", "naive"): lambda n: (2, 2 * (n - 1), n - 1),
@@ -38,23 +83,30 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_reduce", "two_shot"): lambda n: (2, 2 * n * (n - 1), 2 * share(n)),
     ("all_reduce", "binomial_tree"): lambda n: (2 * log(n), 2 * (n - 1), max(1, log(n))),
     ("all_reduce", "recursive_doubling"): lambda n: (*doubling(n), log(1 << (n.bit_length() - 1)) + (n & (n - 1) > 0)),
+    ("all_reduce", "hierarchical"): lambda n: Halves.of(n).all_reduce(2),
+    ("all_reduce", "hierarchical_chain"): lambda n: Halves.of(n).all_reduce(1),
     ("reduce", "direct"): lambda n: (1, n - 1, 1),
     ("reduce", "binomial_tree"): lambda n: (log(n), n - 1, 1),
+    ("reduce", "hierarchical_chain"): lambda n: Halves.of(n).reduce(),
     ("broadcast", "direct"): lambda n: (1, n - 1, n - 1),
     ("broadcast", "binomial_tree"): lambda n: (log(n), n - 1, log(n)),
     ("broadcast", "scatter_all_gather"): lambda n: (log(n) + n - 1, n * (n - 1), 2 * share(n)),
+    ("broadcast", "hierarchical"): lambda n: Halves.of(n).broadcast(),
     ("scatter", "direct"): lambda n: (1, n - 1, share(n)),
     ("scatter", "binomial_tree"): lambda n: (log(n), n - 1, share(n)),
     ("gather", "direct"): lambda n: (1, n - 1, Fraction(1, n)),
     ("gather", "binomial_tree"): lambda n: (log(n), n - 1, Fraction(largest(n), n)),
     ("all_gather", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_gather", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
+    ("all_gather", "hierarchical"): lambda n: Halves.of(n).all_gather(),
     ("reduce_scatter", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("reduce_scatter", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
+    ("reduce_scatter", "hierarchical"): lambda n: Halves.of(n).reduce_scatter(),
     ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),
     ("barrier", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("barrier", "dissemination"): lambda n: (log(n), n * log(n), share(n)),
+    ("barrier", "hierarchical"): lambda n: Halves.of(n).barrier(),
 }
 
 

@@ -74,6 +74,19 @@ class TestShow:
         assert "scatter_all_gather" in text
         assert "all_reduce" not in text
 
+    def test_hosts(self) -> None:
+        """A host's bytes are its own column; and nothing is cut at 80 columns."""
+        code, text = self.run("all_reduce", "--hosts", "4,4,2")
+        assert code == 0
+        rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
+        assert rows["algorithm"] == ["rounds", "messages", "bytes/host", "bytes/rank"]
+        assert rows["one_shot"] == ["1", "90", "24", "S", "9", "S"]  # 4 ranks to 6, all of it
+        assert rows["hierarchical"][2:4] == ["1.33", "S"]
+        code, text = self.run("all_reduce", "hierarchical_chain", "--hosts", "2,2")
+        assert code == 0
+        assert "bytes/host" in text
+        assert "1  r2.out[0] <- r0 + r2.inp[0] + r3.inp[0]   r3.out[1] <- r1 + r2.inp[1] + r3.inp[1]\n" in text
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
@@ -81,6 +94,8 @@ class TestShow:
             (("all_confuse", "ring"), "there are all_reduce"),
             (("all_confuse",), "there are all_reduce"),
             (("scatter", "direct", "-n", "2", "--root", "2"), "root 2"),
+            (("all_reduce", "--hosts", "2,two"), "such as 4,4,2, not '2,two'"),
+            (("all_reduce", "--hosts", "2,0"), "such as 4,4,2, not '2,0'"),
         ],
     )
     def test_mistakes_are_told_in_words(self, arguments: tuple[str, ...], words: str) -> None:

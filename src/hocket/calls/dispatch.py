@@ -174,10 +174,10 @@ class Dispatch:
 
     def _plan(self, call: Call, deadline: Deadline) -> Proved:
         """The plan for `call`, which keeps its promise and fits the operator."""
-        signature, algorithm = call.signature, call.how.algorithm
+        signature, algorithm, topology = call.signature, call.how.algorithm, self.native.topology
         if algorithm is None:
-            algorithm = choose(signature.collective, signature.nbytes, self.size, self.native.topology).algorithm
-        chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline)
+            algorithm = choose(signature.collective, signature.nbytes, self.size, topology).algorithm
+        chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline, topology.places)
         op = call.op
         if op is not None and op.function is not None and signature.order == "same" and not chosen.facts.rank_order:
             raise ValueError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from ..plans.algorithms import ALGORITHMS, names, plan
 from ..plans.check import check
 from ..plans.collectives import COLLECTIVES
-from ..plans.count import Counts, count
+from ..plans.count import bytes_per_host, count
 from ..plans.draw import picture, steps
 from ..plans.plan import Plan
+
+Places: TypeAlias = "tuple[int, ...] | None"  # the number of each rank's host
 
 
 def show(
@@ -19,6 +21,9 @@ def show(
     algorithm: Annotated[str, typer.Argument(help="Such as ring. Without it: all there are.")] = "",
     size: Annotated[int, typer.Option("--size", "-n", min=1, help="Number of ranks.")] = 4,
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
+    hosts: Annotated[
+        str, typer.Option(metavar="RANKS,...", help="How many ranks each host has, instead of --size: 4,4,2.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The whole plan, for programs.")] = False,
 ) -> None:
     """Show what an algorithm does: what is proved of it, what it costs, and every step.
@@ -30,44 +35,60 @@ def show(
         hocket show broadcast
 
         hocket show scatter binomial_tree -n 6 --root 2 --json
+
+        hocket show all_reduce hierarchical --hosts 4,4,2
     """
+    places = _places(hosts)
+    size = len(places) if places else size
     if not algorithm:
-        _list(collective, size)
+        _list(collective, size, places)
         return
     try:
-        made = plan(collective, algorithm, size, root)
+        made = plan(collective, algorithm, size, root, places)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if as_json:
         typer.echo(made.to_json())
     else:
-        _show(made)
+        _show(made, places)
 
 
-def _list(collective: str, size: int) -> None:
+def _places(hosts: str) -> tuple[int, ...] | None:
+    """The host of each rank, from how many each has; None where nothing is said."""
+    try:
+        sizes = [int(size) for size in hosts.split(",")] if hosts else []
+    except ValueError:
+        sizes = [0]
+    if any(size < 1 for size in sizes):
+        raise typer.BadParameter(f"--hosts tells how many ranks each host has, such as 4,4,2, not {hosts!r}")
+    return tuple(host for host, size in enumerate(sizes) for _ in range(size)) or None
+
+
+def _list(collective: str, size: int, places: Places) -> None:
     """The algorithms of a collective, or of all."""
     from rich.console import Console
     from rich.table import Column, Table
 
     if collective and not names(collective):
         raise typer.BadParameter(f"there is no collective {collective!r}; there are {', '.join(COLLECTIVES)}")
-    shown = ("rounds", "messages", "messages/rank", "bytes/rank")
-    columns = [Column(name, no_wrap=True) for name in ("collective", "algorithm", *shown)]
-    table = Table(*columns, title=f"{size} ranks", box=None, padding=(0, 2, 0, 0))
+    shown = ["rounds", "messages", "bytes/host" if places else "messages/rank", "bytes/rank"]
+    columns = [Column(name, no_wrap=True) for name in (*([] if collective else ["collective"]), "algorithm", *shown)]
+    title = f"{collective} over {size} ranks" if collective else f"{size} ranks"
+    table = Table(*columns, title=title, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ALGORITHMS:
         if collective in ("", name[0]):
-            costs = _costs(count(plan(*name, size)))
-            table.add_row(*name, *(costs[column] for column in shown))
+            costs = _costs(plan(*name, size, places=places), places)
+            table.add_row(*name[collective != "" :], *(costs[column] for column in shown))
     Console().print(table)
 
 
-def _show(made: Plan) -> None:
+def _show(made: Plan, places: Places) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console, facts = Console(), check(made)
     table = Table("", "", show_header=False, title=f"{made.collective} {made.algorithm}, {made.size} ranks")
-    for name, text in {"chunks": str(made.chunks), **_costs(count(made))}.items():
+    for name, text in {"chunks": str(made.chunks), **_costs(made, places)}.items():
         table.add_row(name, text)
     for name, text in WORDS.items():
         if name == "in_place" or COLLECTIVES[made.collective].reduces:
@@ -86,12 +107,15 @@ WORDS = {
 }
 
 
-def _costs(c: Counts) -> dict[str, str]:
+def _costs(made: Plan, places: Places) -> dict[str, str]:
+    c = count(made)
+    across = {"bytes/host": f"{float(bytes_per_host(made, places)):.3g} S"} if places else {}
     return {
         "rounds": str(c.rounds),
         "steps": str(c.steps),
         "messages": str(c.messages),
         "messages/rank": str(c.messages_per_rank),
         "bytes/rank": f"{float(c.bytes_per_rank):.3g} S",
+        **across,
         "folded/rank": f"{float(c.reduced_per_rank):.3g} S",
     }

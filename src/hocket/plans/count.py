@@ -8,6 +8,7 @@ algorithms, but not in two steps at once, as in the trees. **Bytes** are multipl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -56,6 +57,16 @@ def count(plan: Plan) -> Counts:
         tally.add(front)
     per_rank = (tuple(int(x) for x in column) for column in (tally.messages, tally.sent, tally.reduced))
     return Counts(plan.chunks, int(tally.send_clock.max(initial=0)), steps, *per_rank)
+
+
+def bytes_per_host(plan: Plan, places: Sequence[int]) -> Fraction:
+    """Sent to other hosts by the host that sends most, as a multiple of S: what its wire carries. `places[r]` is the
+    number of rank r's host."""
+    where, sent = np.asarray(places), np.zeros(max(places) + 1, np.int64)
+    for front in plan.fronts():
+        here, there = where[front.src_rank], where[front.dst_rank]
+        np.add.at(sent, here, front.count * (here != there))
+    return Fraction(int(sent.max()), plan.chunks)
 
 
 class _Tally:

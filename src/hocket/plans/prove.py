@@ -34,9 +34,15 @@ class Proved(NamedTuple):
 
 
 def proved(
-    collective: str, algorithm: str | Algorithm | Plan, size: int, root: int = 0, deadline: Deadline | None = None
+    collective: str,
+    algorithm: str | Algorithm | Plan,
+    size: int,
+    root: int = 0,
+    deadline: Deadline | None = None,
+    places: tuple[int, ...] | None = None,
 ) -> Proved:
-    """The plan of `algorithm`: a name, a function of the number of ranks, or a plan.
+    """The plan of `algorithm`: a name, a function of the number of ranks, or a plan. `places[r]` is the number of rank
+    r's host, for those that ask.
 
     Raises PlanError for a plan that breaks its promise; ValueError for an unknown name, a root that is no rank and a
     plan for something else; CollectiveTimeout where the deadline passes while the algorithm makes its steps.
@@ -45,7 +51,7 @@ def proved(
         if (algorithm.collective, algorithm.size, algorithm.root) != (collective, size, root):
             raise ValueError(f"{algorithm!r} is none for {collective} over {size} ranks, root {root}")
         return _proved(algorithm.keep(deadline))
-    name, function = resolve(collective, algorithm)
+    name, function = resolve(collective, algorithm, places, root)
     place = _place(collective, name, function, size, root) if is_hashable(function) else []
     if not place:
         place.append(_proved(make(collective, name, function, size, root, deadline)))

@@ -13,6 +13,7 @@ from .topology import KIB, Host, Topology, this_host
 # So many bytes go to each other rank in less time than another round takes: measured with 2 and 4 ranks on two hosts,
 # by benchmarks/hosts.py --algorithms one_shot,two_shot. With more ranks no more goes out in all.
 WIRE = 256 * KIB
+CHAIN = 256 * KIB  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -33,6 +34,10 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
+    if topology.is_in_blocks and 1 < topology.hosts < size and nbytes >= CHAIN * (topology.hosts - 1):
+        limit = CHAIN * (topology.hosts - 1)
+        why = f"large, over {topology.hosts} hosts: the wire carries it for each host, not for each rank"
+        return Choice("hierarchical_chain", f"{why} (from {limit} bytes on)")
     if topology.hosts > 1:
         limit = min(WIRE, 3 * WIRE // (size - 1))
         why = "small: one round over the wire instead of two"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 KIB = 1 << 10
@@ -44,6 +45,11 @@ class Topology:
     def hosts(self) -> int:
         """How many there are."""
         return len(set(self.places))
+
+    @property
+    def is_in_blocks(self) -> bool:
+        """Whether each host's ranks are neighbours."""
+        return self.hosts == 1 + sum(a != b for a, b in pairwise(self.places))
 
 
 ANY_HOST = Host(cores=8, l2=2048 * KIB, memory=0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache, partial
+from inspect import signature
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +17,8 @@ from . import (
     binomial_tree,
     direct,
     dissemination,
+    hierarchical,
+    hierarchical_chain,
     naive,
     one_shot,
     pairwise,
@@ -34,35 +38,45 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("all_reduce", "two_shot"): two_shot.all_reduce,
     ("all_reduce", "binomial_tree"): binomial_tree.all_reduce,
     ("all_reduce", "recursive_doubling"): recursive_doubling.all_reduce,
+    ("all_reduce", "hierarchical"): hierarchical.all_reduce,
+    ("all_reduce", "hierarchical_chain"): hierarchical_chain.all_reduce,
     ("reduce", "direct"): direct.reduce,
     ("reduce", "binomial_tree"): binomial_tree.reduce,
+    ("reduce", "hierarchical_chain"): hierarchical_chain.reduce,
     ("broadcast", "direct"): direct.broadcast,
     ("broadcast", "binomial_tree"): binomial_tree.broadcast,
     ("broadcast", "scatter_all_gather"): scatter_all_gather.broadcast,
+    ("broadcast", "hierarchical"): hierarchical.broadcast,
     ("scatter", "direct"): direct.scatter,
     ("scatter", "binomial_tree"): binomial_tree.scatter,
     ("gather", "direct"): direct.gather,
     ("gather", "binomial_tree"): binomial_tree.gather,
     ("all_gather", "direct"): direct.all_gather,
     ("all_gather", "ring"): ring.all_gather,
+    ("all_gather", "hierarchical"): hierarchical.all_gather,
     ("reduce_scatter", "direct"): direct.reduce_scatter,
     ("reduce_scatter", "ring"): ring.reduce_scatter,
+    ("reduce_scatter", "hierarchical"): hierarchical.reduce_scatter,
     ("all_to_all", "direct"): direct.all_to_all,
     ("all_to_all", "pairwise"): pairwise.all_to_all,
     ("barrier", "direct"): direct.spread,
     ("barrier", "dissemination"): dissemination.barrier,
+    ("barrier", "hierarchical"): hierarchical.barrier,
 }
 
 
-def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0) -> Plan:
+def plan(
+    collective: str, algorithm: str | Algorithm, size: int, root: int = 0, places: tuple[int, ...] | None = None
+) -> Plan:
     """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks.
 
     An algorithm is a function of the number of ranks, for root 0; for other roots the ranks are renamed. Only the
-    algorithms of `reduce` take the root themselves: renaming would change the order of the operands.
+    algorithms of `reduce` take the root themselves: renaming would change the order of the operands. One that has a
+    parameter `places` is told where the ranks lie: `places[r]` is the number of rank r's host.
 
     Raises ValueError for an unknown name, for a size below 1, and for a root that is no rank or not 0 without need.
     """
-    name, function = resolve(collective, algorithm)
+    name, function = resolve(collective, algorithm, places, root)
     make_it = streamed if is_hashable(function) else streamed.__wrapped__
     return make_it(collective, name, function, size, root)
 
@@ -76,15 +90,30 @@ def is_hashable(function: Algorithm) -> bool:
     return True
 
 
-def resolve(collective: str, algorithm: str | Algorithm) -> tuple[str, Algorithm]:
-    """The name of an algorithm and the function that stands for it now. Raises ValueError for an unknown name."""
-    find(collective)
-    if not isinstance(algorithm, str):
-        return name_of(algorithm), algorithm
-    function = ALGORITHMS.get((collective, algorithm))
+def resolve(
+    collective: str, algorithm: str | Algorithm, places: tuple[int, ...] | None = None, root: int = 0
+) -> tuple[str, Algorithm]:
+    """The name of an algorithm and the function that stands for it now, where ranks lie as `places` tells. Raises
+    ValueError for an unknown name."""
+    spec = find(collective)
+    name = algorithm if isinstance(algorithm, str) else name_of(algorithm)
+    function = ALGORITHMS.get((collective, algorithm)) if isinstance(algorithm, str) else algorithm
     if function is None:
         raise ValueError(f"{collective} has no algorithm {algorithm!r}; it has {', '.join(names(collective))}")
-    return algorithm, function
+    if places is None:
+        return name, function
+    if spec.rooted and not spec.reduces:  # its ranks will be renamed, so that the root is rank 0 to it
+        places = (*places[root:], *places[:root])
+    return name, (_placed if is_hashable(function) else _placed.__wrapped__)(function, places)
+
+
+@lru_cache(maxsize=256)
+def _placed(function: Algorithm, places: tuple[int, ...]) -> Algorithm:
+    """The same, which knows where the ranks lie, if it asks for that. One and the same for equal questions."""
+    with suppress(TypeError, ValueError):  # of a callable that has no signature
+        if "places" in signature(function).parameters:
+            return partial(function, places=places)
+    return function
 
 
 def name_of(function: Algorithm) -> str:

@@ -1,0 +1,90 @@
+"""Host by host, then across: what crosses the wire crosses it for a whole host, not for each of its ranks.
+
+    host 0    r0 ⇄ r1         1  within each host, every rank sums its part of the vector for all of the host;
+               ║    ║         2  across hosts, the ranks with one part (a lane) sum theirs, all lanes at once;
+    host 1    r2 ⇄ r3         3  within each host, every rank hands its part to the others.
+
+The wire carries 2(H-1)/H S for each of H hosts, which is what it would carry if each were one rank. Hosts may have
+unequally many ranks (`lanes.py`). Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize
+collective operation performance", IPDPS 2000; in lanes: Träff & Hunold, "Decomposing MPI collectives for exploiting
+multi-lane communication", CLUSTER 2020.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..plan import Column, Step, Steps, copy, inp, out, reduce, tmp
+from .lanes import Places, blocks, lanes, others
+
+Owner = npt.NDArray[np.int64]  # [host, chunk]: the rank of the host that has, or gets, the chunk
+
+
+def all_reduce(n: int, places: Places = None) -> Steps:
+    """Rounds 4, two of them across hosts; bytes sent by a host of H 2(H-1)/H S. Each host's sum is folded first."""
+    hosts, owner = lanes(n, places, len(set(places)) if places else min(n, 2))
+    c = np.arange(owner.shape[1])
+    last = owner[c % len(hosts), c]  # who folds chunk c across hosts
+    yield _sums(hosts, owner)
+    yield copy(out(last, c), tmp(owner[0], c)), *(reduce(out(last, c), tmp(at, c)) for at in owner[1:])
+    yield _passed_on(last, owner)
+    yield _spread(hosts, owner)
+
+
+def broadcast(n: int, places: Places = None) -> Steps:
+    """Rounds 3, one of them across hosts; bytes sent by the root's host (H-1) S, in lanes."""
+    hosts, owner = lanes(n, places)
+    chunks = owner.shape[1]
+    yield copy(out(hosts[0][1:], 0, chunks), out(0, 0, chunks))
+    yield _passed_on(owner[0], owner)
+    yield _spread(hosts[1:], owner[1:])
+
+
+def all_gather(n: int, places: Places = None) -> Steps:
+    """Rounds 2, one of them across hosts: a rank's block goes to one rank of each host; that host's S crosses once."""
+    hosts, owner = blocks(n, places)
+    yield _passed_on(np.arange(n), owner)
+    yield _spread(hosts, owner)
+
+
+def reduce_scatter(n: int, places: Places = None) -> Steps:
+    """Rounds 2, one of them across hosts: the all-gather, backwards. Each host's sum is folded first."""
+    hosts, owner = blocks(n, places)
+    r = np.arange(n)
+    yield _sums(hosts, owner)
+    yield copy(out(r, r), tmp(owner[0], r)), *(reduce(out(r, r), tmp(at, r)) for at in owner[1:])
+
+
+def barrier(n: int, places: Places = None) -> Steps:
+    """Rounds 3, one of them across hosts: the first rank of each host hears its own, tells the others, and lets go."""
+    hosts, owner = blocks(n, places)
+    first = np.array([ranks[0] for ranks in hosts])
+    r = np.arange(n)
+    leads = first[np.argmax(owner == r, axis=0)]  # of each rank's own host
+    yield copy(out(leads[leads != r], r[leads != r]), inp(r[leads != r], r[leads != r]))
+    everywhere = np.broadcast_to(first[:, None], owner.shape)
+    yield _passed_on(leads, everywhere)
+    yield _spread(hosts, everywhere)
+
+
+def _sums(hosts: list[Column], owner: Owner) -> Step:
+    """Each host's sum of each chunk, in the order of its ranks, at the owner."""
+    c = np.arange(owner.shape[1])
+    return tuple(
+        move(tmp(at, c), inp(rank, c))
+        for ranks, at in zip(hosts, owner, strict=True)
+        for move, rank in zip([copy, *[reduce] * (len(ranks) - 1)], ranks, strict=True)
+    )
+
+
+def _passed_on(here: Column, owner: Owner) -> Step:
+    """Chunk c from rank `here[c]` to its owners on the other hosts."""
+    c = np.arange(owner.shape[1])
+    return tuple(copy(out(at[at != here], c[at != here]), out(here[at != here], c[at != here])) for at in owner)
+
+
+def _spread(hosts: list[Column], owner: Owner) -> Step:
+    """Each chunk from its owner to all others of the host."""
+    found = ((at, *others(ranks, at)) for ranks, at in zip(hosts, owner, strict=True))
+    return tuple(copy(out(rank, chunk), out(at[chunk], chunk)) for at, chunk, rank in found)
