@@ -1,4 +1,4 @@
-"""All-reduce over two hosts, beside gloo and beside the bytes alone: `python benchmarks/hosts.py [--ranks 1]`, as root.
+"""A collective over hosts, beside gloo and beside the bytes alone: `python benchmarks/hosts.py [--ranks 1]`, as root.
 
 The hosts are network namespaces joined by veth, unshaped; every socket uses cubic. The three take turns in one run, in
 rounds whose order is drawn, and what is printed are medians over all rounds and their ratios. *pump*: a connection that
@@ -93,14 +93,25 @@ def rank(address: str) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://{address}:4712", rank=me, world_size=size)
     link = connected(group, address) if size == 2 else None
     found: dict[int, dict[str, float]] = {}
+    collective = os.environ["COLLECTIVE"]
     for nbytes in SIZES:
-        x = np.ones(max(1, nbytes // 4), np.float32)
-        calls: dict[str, Call] = {"hocket": partial(group.all_reduce, x, out=np.empty_like(x))}
-        calls |= {
-            name: partial(group.all_reduce, x, out=np.empty_like(x), algorithm=name)
-            for name in os.environ.get("ALGORITHMS", "").split()
-        }
-        calls["gloo"] = partial(dist.all_reduce, torch.zeros(len(x)))
+        x = np.ones(max(size, nbytes // 4), np.float32)
+        part, tensor = x[: len(x) // size], torch.zeros(len(x))
+        whole = np.empty(len(part) * size, np.float32)
+        call: Callable[..., object] = {
+            "all_reduce": partial(group.all_reduce, x, out=np.empty_like(x)),
+            "reduce": partial(group.reduce, x, out=np.empty_like(x) if me == 0 else None),
+            "broadcast": partial(group.broadcast, x, out=np.empty_like(x)),
+            "all_gather": partial(group.all_gather, part, out=whole),
+        }[collective]
+        calls: dict[str, Call] = {"hocket": call}
+        calls |= {name: partial(call, algorithm=name) for name in os.environ.get("ALGORITHMS", "").split()}
+        calls["gloo"] = {
+            "all_reduce": partial(dist.all_reduce, tensor),
+            "reduce": partial(dist.reduce, tensor, 0),
+            "broadcast": partial(dist.broadcast, tensor, 0),
+            "all_gather": partial(dist.all_gather_into_tensor, torch.zeros(len(whole)), torch.zeros(len(part))),
+        }[collective]
         if link is not None:
             calls["pump"] = partial(pump, link, nbytes)
         found[nbytes] = medians(group, calls, nbytes)
@@ -112,7 +123,11 @@ def rank(address: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=1, help="on each of the two hosts")
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=1, help="on each of the hosts")
+    parser.add_argument(
+        "--collective", choices=("all_reduce", "reduce", "broadcast", "all_gather"), default="all_reduce"
+    )
     parser.add_argument("--algorithms", default="", help="measure these of hocket's, too: one_shot,two_shot")
     parser.add_argument("--at", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -124,20 +139,21 @@ def main() -> None:
 
     if reason():
         sys.exit(f"{reason()}")
-    with hosts(2) as both:
-        for host in both:
+    with hosts(args.hosts) as all_hosts:
+        for host in all_hosts:
             host.ip("route", "change", "10.213.77.0/24", "dev", "eth0", "congctl", "cubic")
-        size = 2 * args.ranks
+        size = args.hosts * args.ranks
         environ = {"WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
-        environ["ALGORITHMS"] = args.algorithms.replace(",", " ")
-        command = [sys.executable, __file__, "--at", both[0].address]
-        ranks = [both[r // args.ranks].start(command, {**environ, "RANK": str(r)}) for r in range(size)]
+        environ |= {"ALGORITHMS": args.algorithms.replace(",", " "), "COLLECTIVE": args.collective}
+        command = [sys.executable, __file__, "--at", all_hosts[0].address]
+        ranks = [all_hosts[r // args.ranks].start(command, {**environ, "RANK": str(r)}) for r in range(size)]
         outputs = [process.communicate(timeout=900) for process in ranks]
     for process, (_, err) in zip(ranks, outputs, strict=True):
         if process.returncode:
             sys.exit(err)
     found = json.loads(outputs[0][0].splitlines()[-1])
-    print(f"all_reduce of float32 over 2 hosts x {args.ranks}, medians in µs; how many times longer the others take")
+    where = f"{args.hosts} hosts x {args.ranks}"
+    print(f"{args.collective} of float32 over {where}, medians in µs; how many times longer the others take")
     for nbytes, taken in found.items():
         own = taken.pop("hocket")
         others = "".join(f"   {name} {1e6 * time:9.1f} ({time / own:5.2f})" for name, time in taken.items())

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def collectives(group: hocket.Group) -> None:
             same(given, x)
             same(group.all_reduce(given, op=np.maximum), np.max(every, axis=0))
             same(group.all_reduce(given, out=given), total)
-        for algorithm in ("ring", "two_shot", "one_shot", "recursive_doubling"):
+        for algorithm in ("ring", "two_shot", "one_shot", "recursive_doubling", "hierarchical", "hierarchical_chain"):
             same(group.all_reduce(x, algorithm=algorithm, order="any"), total)
         for root in {0, n - 1}:
             same(group.broadcast(x if rank == root else None, root=root), every[root])
@@ -57,6 +58,61 @@ def collectives(group: hocket.Group) -> None:
     again = group.all_reduce_init(np.full(9, rank + 1.0))
     for _ in range(5):
         same(again(), np.full(9, n * (n + 1) / 2))
+
+
+def hierarchical(group: hocket.Group) -> None:
+    """What knows where the ranks lie, and every root; in place, and with what is too long for one segment."""
+    rank, n = group.rank, group.size
+    for count in (1, 1000, 70_001, 600_000):
+        every = [data(r, count) for r in range(n)]
+        total, x = np.sum(every, axis=0), every[rank]
+        for root in range(n):
+            same(group.broadcast(x if rank == root else None, root=root, algorithm="hierarchical"), every[root])
+            got = group.reduce(x, root=root, algorithm="hierarchical_chain")
+            if rank == root:
+                same(got, total)
+        same(group.all_gather(x, algorithm="hierarchical"), np.concatenate(every))
+        block = np.concatenate([x + r for r in range(n)])
+        same(group.reduce_scatter(block, algorithm="hierarchical", order="any"), total + n * rank)
+        for algorithm in ("hierarchical", "hierarchical_chain"):
+            own = x.copy()
+            same(group.all_reduce(own, out=own, algorithm=algorithm), total)
+            same(own, total)
+        works = [group.all_reduce(x + i, algorithm="hierarchical_chain", async_op=True) for i in range(3)]
+        for i in reversed(range(3)):
+            same(works[i].wait(), total + n * i)
+        group.barrier()
+
+
+def bits(group: hocket.Group) -> None:
+    """However long the vector and wherever the ranks lie, they are those of a sum from the first rank to the last."""
+    for count in (7, 50_000, 200_003, 1_500_000):
+        every = [np.random.default_rng(r).standard_normal(count).astype(np.float32) for r in range(group.size)]
+        total = every[0].copy()
+        for x in every[1:]:
+            total += x
+        same(group.all_reduce(every[group.rank]), total)
+
+
+def wire(group: hocket.Group) -> None:
+    """How many bytes this rank's host sends in one all-reduce of 32 MiB by each algorithm."""
+    x, sent = np.ones(1 << 23, np.float32), {}
+    for algorithm in ("two_shot", "hierarchical", "hierarchical_chain"):
+        group.all_reduce(x, algorithm=algorithm)
+        group.barrier()
+        before = transmitted()
+        group.barrier()
+        group.all_reduce(x, algorithm=algorithm)
+        group.barrier()
+        sent[algorithm] = (transmitted() - before) / x.nbytes
+        group.barrier()
+    say({"sent": sent})
+
+
+def transmitted() -> int:
+    """Bytes that have left this host."""
+    (row,) = (line.split() for line in Path("/proc/net/dev").read_text().splitlines() if "eth0:" in line)
+    return int(row[9])
 
 
 def subgroups(group: hocket.Group) -> None:

@@ -82,10 +82,23 @@ class Job:
             assert end == {"good": True}, f"rank {rank}: {end}"
 
 
-@pytest.mark.parametrize("program", ["collectives", "subgroups", "both_ways", "unclaimed"])
+@pytest.mark.parametrize("program", ["collectives", "hierarchical", "bits", "subgroups", "both_ways", "unclaimed"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_what_works_on_one_host_works_across(three: list[Host], layout: tuple[int, ...], program: str) -> None:
     Job(three, layout, program).good()
+
+
+@pytest.mark.parametrize(("layout", "two_shot"), [((0, 0, 1, 1), 2), ((0, 0, 0, 1), 1.5), ((0, 0, 1, 1, 2, 2), 8 / 3)])
+def test_the_wire_carries_what_was_counted(three: list[Host], layout: tuple[int, ...], two_shot: float) -> None:
+    """Within 5%, by the counters of the hosts' interfaces: headers and beats are in there, too."""
+    job = Job(three, layout, "wire")
+    sent = [job.line(rank)["sent"] for rank in range(len(layout))]
+    hosts = len(set(layout))
+    counted = {"two_shot": two_shot, "hierarchical": 2 * (hosts - 1) / hosts, "hierarchical_chain": min(hosts - 1, 2)}
+    for algorithm, expected in counted.items():
+        found = max(each[algorithm] for each in sent)
+        assert expected < found < 1.05 * expected, (algorithm, found)
+    job.good()
 
 
 @pytest.mark.parametrize("program", ["busy", "again"])
