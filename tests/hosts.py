@@ -96,6 +96,12 @@ class Host:
         rows = [line.split() for line in text.splitlines() if ":" in line]
         return [row[1] for row in rows if row[3] == "0A"]
 
+    def received(self, interface: str) -> int:
+        """The bytes that have come in by an interface."""
+        text = subprocess.check_output(self.within(["cat", "/proc/net/dev"]), text=True)
+        (row,) = (line.split() for line in text.splitlines() if f"{interface}:" in line)
+        return int(row[1])
+
     def close(self) -> None:
         """End all that runs there, and the host."""
         for process in self._started:

@@ -19,7 +19,8 @@ same two from what identifies the job, and the user id, which the kernel vouches
 
 Across hosts they meet at `tcp://host:port`, where rank 0 listens, and the secret must be given, since there is nobody
 to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too, and HOCKET_TCP_CONGESTION names the
-congestion control of the job's sockets (cubic where the kernel has it, else its own default).
+congestion control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME
+names the interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Config:
     where rank 0 listens for ranks of any host ("tcp://host:port").
 
     `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
-    `congestion` the congestion control of its sockets; empty: chosen.
+    `congestion` the congestion control of its sockets, `interface` what HOCKET_SOCKET_IFNAME wishes; empty: chosen.
     """
 
     rank: int = 0
@@ -58,6 +59,7 @@ class Config:
     timeout: float = TIMEOUT
     transport: str = ""
     congestion: str = ""
+    interface: str = ""
 
     @property
     def towards(self) -> str:
@@ -89,6 +91,7 @@ class Config:
             timeout=_seconds(environ, "HOCKET_TIMEOUT"),
             transport=transport,
             congestion=environ.get("HOCKET_TCP_CONGESTION", ""),
+            interface=job_interface(environ),
         )
 
 
@@ -172,6 +175,11 @@ def job_route(environ: Environ = os.environ) -> str:
     return tcp_url(environ["MASTER_ADDR"], 1)
 
 
+def job_interface(environ: Environ = os.environ) -> str:
+    """The wish for an interface; empty where there is none."""
+    return environ.get("HOCKET_SOCKET_IFNAME", "")
+
+
 @dataclass(frozen=True)
 class Node:
     """One of `count` hosts that each run as many ranks, and where all meet."""
@@ -230,7 +238,7 @@ def child_environ(
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *_IDENTITIES}
-    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION"}
+    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME"}
     names.update(name for launcher in _LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

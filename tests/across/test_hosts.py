@@ -267,6 +267,22 @@ def test_nothing_listens_on_every_interface(three: list[Host]) -> None:
         process.kill()
 
 
+def test_a_rank_is_reached_by_the_interface_that_was_wished_for(two: list[Host]) -> None:
+    """Also in subgroups, whose members meet anew. And a wish that no interface fits is told on that rank."""
+    cable = ["link", "add", "data0", "type", "veth", "peer", "name", "data0", "netns", str(two[1].pid)]
+    two[0].ip(*cable)
+    for number, host in enumerate(two):
+        host.ip("addr", "add", f"10.213.78.{number + 1}/24", "dev", "data0")
+        host.ip("link", "set", "data0", "up")
+    before = [host.received("data0") for host in two]
+    Job(two, (0, 0, 1), "subgroups", HOCKET_SOCKET_IFNAME="=data0").good()
+    assert all(host.received("data0") > 1_000_000 + count for host, count in zip(two, before, strict=True))
+    job = Job(two, (0, 1), "busy", HOCKET_SOCKET_IFNAME="data9,^", SECONDS="2")
+    for end in job.ends():
+        assert end["error"] == "RendezvousError", end
+        assert "data0 (10.213.78." in end["text"], end
+
+
 # ---- started by ----
 
 

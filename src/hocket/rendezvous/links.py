@@ -31,21 +31,23 @@ from ..config import HOCKET_RUN, Config, tcp_url
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import HOW, Card, exchange, places, whereabouts
+from .interfaces import own_address
 from .mesh import Gone, Look, Mesh
 from .server import CLOSED, StoreServer
-from .sockets import explained, listen, own_address, reason, steer
+from .sockets import explained, listen, reason, steer
 from .store import Absent, Closed, SocketStore, Store, Taken
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a rank needs to be linked with others, also once more: the job's secret, the way to other hosts, whether it
-    shares memory with nobody, and the congestion control of its TCP sockets (empty: chosen)."""
+    shares memory with nobody, the congestion control of its TCP sockets, and the interface (both empty: chosen)."""
 
     secret: bytes = field(repr=False)
     towards: str = ""
     alone: bool = False
     congestion: str = ""
+    interface: str = ""
 
 
 @dataclass(eq=False)
@@ -114,13 +116,14 @@ class Door:
     told: bool = False
 
     @staticmethod
-    def open(towards: str = "") -> Door:
-        """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address."""
+    def open(towards: str = "", interface: str = "") -> Door:
+        """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address, or on
+        the one that is wished for."""
         name = secrets.token_hex(16)
         with ExitStack() as undo:
             door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
             if towards:
-                door.remote = listen(own_address(towards))
+                door.remote = listen(own_address(towards, interface))
             undo.pop_all()
         return door
 
@@ -217,7 +220,7 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
     meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
     try:
         with explained("this rank cannot meet the others"):
-            meeting.door = meeting.door or Door.open(config.towards)
+            meeting.door = meeting.door or Door.open(config.towards, config.interface)
             links = _meet(config, fd, deadline, meeting.door, f"{meeting.number}/")
         meeting.over()
         return links
@@ -235,6 +238,7 @@ def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) 
     """Find the store, or open it, and connect."""
     is_lasting = config.launcher == HOCKET_RUN or config.is_far  # the same at all meetings
     address = config.address if is_lasting else f"{config.address}/{prefix}"
+    terms = Terms(config.secret, config.towards, config.transport == "tcp", config.congestion, config.interface)
     server = None
     with ExitStack() as stack:
         try:
@@ -251,7 +255,7 @@ def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) 
                         fd,
                         deadline.left(),
                         prefix,
-                        terms=Terms(config.secret, config.towards, config.transport == "tcp", config.congestion),
+                        terms=terms,
                         door=door,
                     )
                 except Closed as error:
@@ -286,7 +290,7 @@ def connect(
     """
     deadline = Deadline(timeout)
     with ExitStack() as stack, explained("this rank cannot be connected"):
-        door = door or stack.enter_context(closing(Door.open(terms.towards)))
+        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.interface)))
         try:
             store.set(f"{prefix}size", str(size).encode())
         except Taken as taken:

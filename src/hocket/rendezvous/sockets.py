@@ -37,7 +37,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..config import host_and_port, tcp_url
+from ..config import host_and_port
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 
@@ -78,14 +78,6 @@ def listen(address: str, backlog: int = 4096) -> socket.socket:
         sock.listen(backlog)
         undo.pop_all()
     return sock
-
-
-def own_address(towards: str) -> str:
-    """The address of this host by which its route to `towards` goes, as a tcp:// URL with port 0."""
-    at = Address.of(towards)
-    with socket.socket(at.family, socket.SOCK_DGRAM) as probe:  # which sends nothing
-        probe.connect(at.place)
-        return tcp_url(probe.getsockname()[0], 0)
 
 
 def steer(sock: socket.socket, congestion: str) -> None:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..calls.executor import Executor
-from ..config import job_route, job_secret
+from ..config import job_interface, job_route, job_secret
 from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
@@ -74,7 +74,12 @@ class Base(dist.ProcessGroup):
             size,
             timeout,
             lambda fd: connect(
-                TorchStore(store, size), rank, size, fd, timeout, terms=Terms(job_secret(), job_route())
+                TorchStore(store, size),
+                rank,
+                size,
+                fd,
+                timeout,
+                terms=Terms(job_secret(), job_route(), interface=job_interface()),
             ),
         )
         self._executor = Executor()
