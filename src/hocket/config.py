@@ -1,7 +1,8 @@
 """What the launcher told this process: the only reader of environment variables.
 
 ```
-any, across hosts    HOCKET_RENDEZVOUS=tcp://host:port HOCKET_SECRET, with RANK WORLD_SIZE or the places below
+any, across hosts    HOCKET_RENDEZVOUS=tcp://host:port (or file:///folder) HOCKET_SECRET, with RANK WORLD_SIZE or the
+                     places below
 hocket run, spawn    HOCKET_ADDRESS HOCKET_SECRET, with RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 torchrun             the same four, with MASTER_ADDR MASTER_PORT (and TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT)
 mpirun (Open MPI)    OMPI_COMM_WORLD_RANK ..SIZE ..LOCAL_RANK ..LOCAL_SIZE, with PMIX_NAMESPACE or the older job id
@@ -17,10 +18,11 @@ The ranks meet at an **address**, a name in the kernel's abstract socket namespa
 **secret**. hocket's own launcher draws both at random. Other launchers have none to give: there every rank derives the
 same two from what identifies the job, and the user id, which the kernel vouches for, keeps strangers out.
 
-Across hosts they meet at `tcp://host:port`, where rank 0 listens, and the secret must be given, since there is nobody
-to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too, and HOCKET_TCP_CONGESTION names the
-congestion control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME
-names the interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
+Across hosts they meet at `tcp://host:port`, where rank 0 listens, or in a folder that all of them see; and the secret
+must be given, since there is nobody to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too,
+and HOCKET_TCP_CONGESTION names the congestion control of the job's sockets (cubic where the kernel has it, else its own
+default). HOCKET_SOCKET_IFNAME names the interface by which a rank is reached, in NCCL's forms; else it is the one that
+the way to the others takes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from .errors import RendezvousError
 
@@ -43,7 +45,7 @@ TIMEOUT = 30.0
 @dataclass(frozen=True)
 class Config:
     """One process's place in the job. `address` is an abstract socket's name, as `ss` prints it ("@hocket-..."), or
-    where rank 0 listens for ranks of any host ("tcp://host:port").
+    where rank 0 listens for ranks of any host ("tcp://host:port"), or a folder that all see ("file:///folder").
 
     `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
     `congestion` the congestion control of its sockets, `interface` what HOCKET_SOCKET_IFNAME wishes; empty: chosen.
@@ -70,13 +72,19 @@ class Config:
 
     @property
     def is_far(self) -> bool:
-        """Whether the ranks meet over TCP, as those of several hosts do."""
-        return self.address.startswith("tcp://")
+        """Whether the ranks meet where those of other hosts can: over TCP, or in a folder."""
+        return self.address.startswith("tcp://") or self.folder is not None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder in which they meet, if they do."""
+        return shared_folder(self.address)
 
     @property
     def hosts_store(self) -> bool:
-        """Whether this rank opens the meeting point itself: rank 0 does where the launcher is not hocket's own."""
-        return self.rank == 0 and self.launcher != HOCKET_RUN
+        """Whether this rank opens the meeting point itself: rank 0 does where nothing else holds it, such as hocket's
+        own launcher."""
+        return self.rank == 0 and self.launcher != HOCKET_RUN and self.folder is None
 
     @staticmethod
     def from_env(environ: Environ = os.environ) -> Config:
@@ -117,7 +125,8 @@ def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -
             f"the ranks are to meet at {address}, and anybody can reach that: give them all one secret "
             "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
         )
-    host_and_port(address)  # or it says what one looks like
+    if shared_folder(address) is None:
+        host_and_port(address)  # or it says what one looks like
     return Config(*place, address, _digest("secret", secret), "HOCKET_RENDEZVOUS")
 
 
@@ -129,7 +138,14 @@ def host_and_port(text: str) -> tuple[str, int, str]:
             return parts.hostname, parts.port, parts.fragment
     except ValueError:
         pass
-    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711')
+    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711, or file:///folder/all/hosts/see')
+
+
+def shared_folder(text: str) -> Path | None:
+    """The folder of "file:///shared/path"; None for another form."""
+    parts = urlsplit(text)
+    is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/") and parts.path != "/"
+    return Path(unquote(parts.path)) if is_folder else None
 
 
 def tcp_url(host: str, port: int, name: str = "") -> str:

@@ -88,6 +88,13 @@ def test_what_works_on_one_host_works_across(three: list[Host], layout: tuple[in
     Job(three, layout, program).good()
 
 
+def test_hosts_that_meet_in_a_folder(three: list[Host], tmp_path: Path) -> None:
+    """No address is given to anybody: each tells the one that it has."""
+    job = Job(three, (0, 0, 1, 2), "again", HOCKET_RENDEZVOUS=f"file://{tmp_path}/notes")
+    job.good()
+    assert list((tmp_path / "notes").iterdir()) == []
+
+
 @pytest.mark.parametrize(("layout", "two_shot"), [((0, 0, 1, 1), 2), ((0, 0, 0, 1), 1.5), ((0, 0, 1, 1, 2, 2), 8 / 3)])
 def test_the_wire_carries_what_was_counted(three: list[Host], layout: tuple[int, ...], two_shot: float) -> None:
     """Within 5%, by the counters of the hosts' interfaces: headers and beats are in there, too."""

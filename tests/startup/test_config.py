@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from launching import SOURCE
@@ -238,3 +239,14 @@ def test_mpich_ranks_find_their_launcher_through_wrapper_scripts() -> None:
     addresses = [job.stdout.split() for job in jobs]
     assert all(len(ranks) == 2 and ranks[0] == ranks[1] for ranks in addresses), jobs
     assert addresses[0] != addresses[1]
+
+
+def test_a_folder_where_the_ranks_meet() -> None:
+    given = {"RANK": "0", "WORLD_SIZE": "2", "HOCKET_RENDEZVOUS": "file:///shared/my%20job", "HOCKET_SECRET": "x"}
+    config = Config.from_env(given)
+    assert config.folder == Path("/shared/my job")
+    assert config.is_far
+    assert not config.hosts_store
+    for wrong in ("file://shared/job", "file:relative", "file:///", "/shared/job"):
+        with pytest.raises(RendezvousError, match="looks like tcp://host:4711, or file:///folder/all/hosts/see"):
+            Config.from_env({**given, "HOCKET_RENDEZVOUS": wrong})

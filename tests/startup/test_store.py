@@ -9,6 +9,7 @@ import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -16,6 +17,7 @@ from launching import SECRET, client
 
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
+from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import MAX_FRAME, dial, listen
 from hocket.rendezvous.store import Absent, SocketStore, Taken
@@ -161,3 +163,50 @@ def test_a_value_beyond_the_cap_is_refused_before_it_is_sent(address: str, serve
         with pytest.raises(RendezvousError, match=f"at most {MAX_FRAME} are allowed"):
             store.set("key", bytes(MAX_FRAME))
         store.set("key", b"")
+
+
+# ---- in a folder ----
+
+
+def test_notes_in_a_folder_appear_whole_and_once(tmp_path: Path) -> None:
+    """Many write one key at once: one is heard, all others are told what it said. Readers see nothing else."""
+    folder = tmp_path / "not" / "there"
+    stores = [FileStore(folder) for _ in range(8)]
+    values = [bytes([rank]) * 100_000 for rank in range(8)]
+
+    hints: list[str] = []
+
+    def write(rank: int) -> bytes:
+        try:
+            stores[rank].set("0/size", values[rank])
+        except Taken as taken:
+            hints.append(taken.hint)
+            return taken.value
+        return values[rank]
+
+    with ThreadPoolExecutor(16) as pool:
+        seen = [pool.submit(store.get, "0/size", 20.0) for store in stores]
+        heard = {*pool.map(write, range(8)), *(each.result(20) for each in seen)}
+    assert len(heard) == 1
+    assert heard < set(values)
+    assert len(hints) == 7
+    assert all(f"left its notes in {folder}" in hint for hint in hints)
+    stores[0].set("0/size", *heard)  # once more the same
+    assert [path.name for path in folder.iterdir()] == ["0.size"]
+
+
+def test_a_note_in_a_folder_is_waited_for_and_cleared_away(tmp_path: Path) -> None:
+    one, other = FileStore(tmp_path / "notes"), FileStore(tmp_path / "notes")
+    with pytest.raises(Absent, match=rf'nobody wrote "0/1" in {tmp_path}/notes within 0.05 s'):
+        one.get("0/1", 0.05)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.get, "0/1", 20.0)
+        one.set("0/1", b"here")
+        assert waiting.result(20) == b"here"
+    one.set("1/1", b"next")
+    one.clear("0/")
+    with pytest.raises(Absent):
+        other.get("0/1", 0.0)
+    assert other.get("1/1", 0.0) == b"next"
+    one.clear("1/")
+    assert list((tmp_path / "notes").iterdir()) == []

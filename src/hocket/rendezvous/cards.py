@@ -87,8 +87,10 @@ def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, pr
     deadline = Deadline(timeout)
     try:
         store.set(f"{prefix}{rank}", blob)
-    except Taken:
-        raise RendezvousError(f"two processes claim to be rank {rank}: was the job started twice?") from None
+    except Taken as taken:
+        raise RendezvousError(
+            f"two processes claim to be rank {rank}: was the job started twice?{taken.hint}"
+        ) from None
     try:
         return [store.get(f"{prefix}{peer}", deadline.left()) for peer in range(size)]
     except Absent:

@@ -22,6 +22,7 @@ from .sockets import Address
 
 _SIOCGIFADDR = 0x8915
 _V6 = Path("/proc/net/if_inet6")
+_SOMEWHERE, _SOMEWHERE_V6 = "192.0.2.1", "2001:db8::1"  # in no network: the way there is that to all others
 _GLOBAL = "00"  # of an address in that table: not of one link only, which would need the link's name beside it
 
 
@@ -49,13 +50,25 @@ def interfaces() -> list[Interface]:
 
 def own_address(towards: str, wish: str = "") -> str:
     """The address at which ranks of other hosts find this one, as a tcp:// URL with port 0: the one that is wished for,
-    else the one by which the route to `towards` goes. It is of the same family as that."""
+    else the one by which the route to `towards` goes; of the same family as that. Where the ranks meet at no address,
+    the route is that to the rest of the world, or there is just one: of IPv4, if it has any."""
+    if not towards.startswith("tcp://"):
+        return _own_address_in_the_world(wish)
     at = Address.of(towards)
     if wish:
         return tcp_url(fitting(wish, interfaces(), v6=at.family == socket.AF_INET6), 0)
     with socket.socket(at.family, socket.SOCK_DGRAM) as probe:  # which sends nothing
         probe.connect(at.place)
         return tcp_url(probe.getsockname()[0], 0)
+
+
+def _own_address_in_the_world(wish: str) -> str:
+    for v6, somewhere in ((False, _SOMEWHERE), (True, _SOMEWHERE_V6)):
+        with suppress(OSError, RendezvousError):
+            return own_address(tcp_url(somewhere, 1), wish)
+        with suppress(RendezvousError):
+            return tcp_url(fitting(wish or "^", interfaces(), v6=v6), 0)
+    return tcp_url(fitting(wish or "^", interfaces(), v6=False), 0)
 
 
 def fitting(wish: str, found: list[Interface], *, v6: bool) -> str:

@@ -8,7 +8,8 @@ rank r dials every lower rank               A Unix socket per pair, over which t
 
 Hocket's own launcher holds the store in its process. Under other launchers rank 0 does, while the ranks meet.
 
-Ranks of different hosts are linked by TCP instead, and share no memory. They meet at a TCP store, which rank 0 holds.
+Ranks of different hosts are linked by TCP instead, and share no memory. They meet at a TCP store, which rank 0 holds,
+or in a folder.
 
 What protects the links: listeners have random names, the kernel tells the other end's user id on one host, and both
 ends prove the job's secret, without which nothing is done across hosts. That comes from the launcher or the user and is
@@ -24,13 +25,14 @@ import os
 import secrets
 import socket
 import weakref
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 from ..config import HOCKET_RUN, Config, tcp_url
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import HOW, Card, exchange, places, whereabouts
+from .files import FileStore
 from .interfaces import own_address
 from .mesh import Gone, Look, Mesh
 from .server import CLOSED, StoreServer
@@ -236,9 +238,20 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
 
 def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
     """Find the store, or open it, and connect."""
+    terms = Terms(config.secret, config.towards, config.transport == "tcp", config.congestion, config.interface)
+
+    def link(store: Store) -> Links:
+        return connect(store, config.rank, config.size, fd, deadline.left(), prefix, terms=terms, door=door)
+
+    if config.folder is not None:
+        notes = FileStore(config.folder)
+        links = link(notes)
+        if config.rank == 0:
+            with suppress(OSError):  # all have read all cards, or they would not be linked
+                notes.clear(prefix)
+        return links
     is_lasting = config.launcher == HOCKET_RUN or config.is_far  # the same at all meetings
     address = config.address if is_lasting else f"{config.address}/{prefix}"
-    terms = Terms(config.secret, config.towards, config.transport == "tcp", config.congestion, config.interface)
     server = None
     with ExitStack() as stack:
         try:
@@ -248,16 +261,7 @@ def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) 
             while True:
                 store = stack.enter_context(closing(SocketStore(address, config.secret, deadline.left())))
                 try:
-                    return connect(
-                        store,
-                        config.rank,
-                        config.size,
-                        fd,
-                        deadline.left(),
-                        prefix,
-                        terms=terms,
-                        door=door,
-                    )
+                    return link(store)
                 except Closed as error:
                     if str(error) != CLOSED or not config.is_far or not deadline.left():
                         raise
@@ -295,7 +299,10 @@ def connect(
             store.set(f"{prefix}size", str(size).encode())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
-            raise RendezvousError(f"two jobs met at one address: one has {size} ranks, the other {theirs}") from None
+            words = (
+                f"two jobs met at one address: one has {size} ranks, the other {theirs}{taken.hint and '.'}{taken.hint}"
+            )
+            raise RendezvousError(words) from None
         card = door.card(rank, terms.alone)
         door.told = True
         blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)

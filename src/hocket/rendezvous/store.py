@@ -29,11 +29,11 @@ class Absent(RendezvousError):
 
 
 class Taken(RendezvousError):
-    """The key holds another value already: `value`."""
+    """The key holds another value already: `value`. `hint` is a sentence on what else that may come from."""
 
-    def __init__(self, key: str, value: bytes) -> None:
+    def __init__(self, key: str, value: bytes, hint: str = "") -> None:
         super().__init__(f'"{key}" holds another value already')
-        self.value = value
+        self.value, self.hint = value, f" {hint}" if hint else ""
 
 
 class Closed(RendezvousError):
