@@ -218,6 +218,8 @@ class Node:
             return None
         if rank is None or rendezvous is None or rank >= count:
             raise ValueError(f"--nnodes {count} goes with --rendezvous and a --node-rank below it")
+        if shared_folder(rendezvous) is not None:
+            raise ValueError("--rendezvous is tcp://host:port here: torch.distributed meets on that host, too")
         if not environ.get("HOCKET_SECRET"):
             raise ValueError("several hosts need a HOCKET_SECRET, the same on all: openssl rand -hex 16 makes one")
         return Node(rank, count, rendezvous)

@@ -481,9 +481,10 @@ def init(
     this is a world of one, in which every collective works. `timeout`, in seconds, is for the meeting and for every
     call that names none of its own; by default HOCKET_TIMEOUT, or 30.
 
-    Ranks of several hosts meet at `rendezvous`, "tcp://host:port", where rank 0 listens; `rank` and `size` are their
-    places, and `secret` is a text that all of them know and nobody else. What is not given is read from RANK,
-    WORLD_SIZE, HOCKET_RENDEZVOUS and HOCKET_SECRET. Raises RendezvousError.
+    Ranks of several hosts meet at `rendezvous`, "tcp://host:port", where rank 0 listens, or "file:///folder", a new one
+    for each job, which all of them see; `rank` and `size` are their places, and `secret` is a text that all of them
+    know and nobody else. What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS and HOCKET_SECRET. Raises
+    RendezvousError.
     """
     config = Config.from_env(as_if_set(rank, size, rendezvous, secret))
     if config.launcher == HOCKET_RUN:

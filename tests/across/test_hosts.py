@@ -320,6 +320,11 @@ def test_hocket_run_says_what_is_missing(three: list[Host]) -> None:
     for words, environ, text in (
         (["--nnodes", "2"], {"HOCKET_SECRET": "x"}, "goes with --rendezvous and a --node-rank below it"),
         (["--nnodes", "2", "--node-rank", "0", "--rendezvous", "tcp://a:1"], {}, "several hosts need a HOCKET_SECRET"),
+        (
+            ["--nnodes", "2", "--node-rank", "0", "--rendezvous", "file:///a"],
+            {},
+            "--rendezvous is tcp://host:port here",
+        ),
     ):
         command = [sys.executable, "-m", "hocket", "run", "-n", "1", *words, str(PROGRAMS), "places"]
         process = three[0].start(command, environ)

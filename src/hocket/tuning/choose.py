@@ -13,7 +13,8 @@ from .topology import KIB, Host, Topology, this_host
 # So many bytes go to each other rank in less time than another round takes: measured with 2 and 4 ranks on two hosts,
 # by benchmarks/hosts.py --algorithms one_shot,two_shot. With more ranks no more goes out in all.
 WIRE = 256 * KIB
-CHAIN = 256 * KIB  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
+CHAIN = 256 * KIB  # for each hop from host to host: measured so with 2 ranks on each of 2 and of 3 hosts
+LONG = 1024 * KIB  # what is worth another round between hosts, where the wire then carries half: 2 hosts with 2 ranks
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -32,12 +33,14 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
         if size <= FEW:
             return Choice("direct", f"few ranks: each sees all others arrive (up to {FEW})")
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
+    by_host = "the wire carries it for each host, not for each rank"
+    is_shared = 1 < topology.hosts < size  # some ranks of several hosts share one
+    if collective in ("broadcast", "all_gather") and is_shared and nbytes >= LONG:
+        return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {LONG} bytes on)")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    if topology.is_in_blocks and 1 < topology.hosts < size and nbytes >= CHAIN * (topology.hosts - 1):
-        limit = CHAIN * (topology.hosts - 1)
-        why = f"large, over {topology.hosts} hosts: the wire carries it for each host, not for each rank"
-        return Choice("hierarchical_chain", f"{why} (from {limit} bytes on)")
+    if is_shared and topology.is_in_blocks and nbytes >= (limit := CHAIN * (topology.hosts - 1)):
+        return Choice("hierarchical_chain", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if topology.hosts > 1:
         limit = min(WIRE, 3 * WIRE // (size - 1))
         why = "small: one round over the wire instead of two"

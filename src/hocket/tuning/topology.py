@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,12 +41,12 @@ class Topology:
         """That of a group with a rank here."""
         return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST)
 
-    @property
+    @cached_property
     def hosts(self) -> int:
         """How many there are."""
         return len(set(self.places))
 
-    @property
+    @cached_property
     def is_in_blocks(self) -> bool:
         """Whether each host's ranks are neighbours."""
         return self.hosts == 1 + sum(a != b for a, b in pairwise(self.places))
