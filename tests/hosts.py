@@ -5,8 +5,8 @@
         a.address                                          where others reach it: 10.213.77.1
         b.cut()                                            its cable is pulled
 
-Each is held by a process, and is gone with it, since nothing is given a name: also when who made them is killed. That
-takes root; `reason()` says in one line what is missing.
+They know each other by name, `host0` and so on. Each is held by a process, and gone with it, also when who made it is
+killed: no namespace has a name that would keep it. That takes root; `reason()` says in one line what is missing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,17 @@ if libc.unshare(0x40000000 | 0x04000000 | 0x08000000 | 0x00020000):  # NEWNET, N
 socket.sethostname(sys.argv[1])
 libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None)  # MS_REC | MS_PRIVATE
 libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1g")
+with open("/dev/shm/hosts", "w") as names:
+    names.write(sys.argv[2])
+if libc.mount(b"/dev/shm/hosts", b"/etc/hosts", None, 0x1000, None):  # MS_BIND
+    raise OSError(ctypes.get_errno(), "mount")
 subprocess.check_call(["ip", "link", "set", "lo", "up"])
 print("ready", flush=True)
 sys.stdin.read()
 """
+
+MOST = 16
+NAMES = "127.0.0.1 localhost\n" + "".join(f"10.213.77.{number + 1} host{number}\n" for number in range(MOST))
 
 
 def reason() -> str:
@@ -50,7 +57,7 @@ class Host:
         self.name, self.address = name, f"10.213.77.{number + 1}"
         self._started: list[subprocess.Popen[str]] = []
         self._holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", HOLDER, name, NAMES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n", f"no namespaces for {name}"

@@ -4,7 +4,8 @@
 any, across hosts    HOCKET_RENDEZVOUS=tcp://host:port (or file:///folder) HOCKET_SECRET, with RANK WORLD_SIZE or the
                      places below
 hocket run, spawn    HOCKET_ADDRESS HOCKET_SECRET, with RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
-torchrun             the same four, with MASTER_ADDR MASTER_PORT (and TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT)
+torchrun             the same four, with MASTER_ADDR MASTER_PORT (and TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT);
+                     on several hosts with a HOCKET_SECRET: they meet there, at the port behind torch's
 mpirun (Open MPI)    OMPI_COMM_WORLD_RANK ..SIZE ..LOCAL_RANK ..LOCAL_SIZE, with PMIX_NAMESPACE or the older job id
 mpirun (MPICH)       PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS, with the process that started the ranks
 srun                 SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID, with SLURM_JOB_ID SLURM_STEP_ID
@@ -112,10 +113,18 @@ def _job(environ: Environ) -> Config:
         return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN)
     if launcher is None:
         return Config()
+    if launcher is _TORCHRUN and environ.get("HOCKET_SECRET") and _is_some(environ):
+        master = tcp_url(_text(environ, "MASTER_ADDR"), _integer(environ, "MASTER_PORT", 1, 65534) + 1)
+        return _across_hosts(_place(environ, launcher, anywhere=True), master, environ["HOCKET_SECRET"])
     place = _place(environ, launcher)
     identity = _identity(launcher, environ)
     address = "@hocket-" + _digest("address", *identity).hex()[:32]
     return Config(*place, address, job_secret(environ), launcher.name)
+
+
+def _is_some(environ: Environ) -> bool:
+    """Whether torchrun started only some of the ranks on this host."""
+    return environ.get("LOCAL_WORLD_SIZE", environ.get("WORLD_SIZE")) != environ.get("WORLD_SIZE")
 
 
 def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -> Config:
@@ -314,7 +323,10 @@ def _srun(environ: Environ) -> tuple[str, ...]:
     return _text(environ, "SLURM_JOB_ID"), _text(environ, "SLURM_STEP_ID")
 
 
-_ONE_HOST = "the ranks of several hosts meet at HOCKET_RENDEZVOUS=tcp://host:port, with a HOCKET_SECRET"
+_ONE_HOST = (
+    "the ranks of several hosts need a HOCKET_SECRET, the same on all (openssl rand -hex 16 makes one), and "
+    "HOCKET_RENDEZVOUS=tcp://host:port to meet at, unless torchrun tells them"
+)
 _IDENTITIES = (
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
     *("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"),

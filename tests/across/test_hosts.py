@@ -364,3 +364,58 @@ def test_torch_across_hosts(three: list[Host]) -> None:
                 assert out == "good\n", err
             else:
                 assert "nothing tells how they can reach each other" in err, err
+
+
+RESTARTED = """
+import os, sys
+import numpy as np, hocket
+group = hocket.init(20)
+assert group.all_reduce(1) == 4
+try:
+    os.close(os.open(os.environ["MARK"], os.O_CREAT | os.O_EXCL))
+    os._exit(3)  # one of the first four
+except FileExistsError:
+    pass
+total = group.all_reduce(np.full(300_000, group.rank + 1.0))
+assert (total == 10).all()
+os.write(1, f"good {group.rank}\\n".encode())  # in one piece, as all share a pipe
+"""
+
+
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_torchrun_across_hosts(three: list[Host], tmp_path: Path, rendezvous: str) -> None:
+    """With a secret, and nothing else. Under c10d a rank dies, and torchrun starts them all once more."""
+    pytest.importorskip("torch")
+    (tmp_path / "ranks.py").write_text(RESTARTED)
+    mark = tmp_path / "mark"
+    first = three[0].address
+    ways = {"static": ["--master-addr", first, "--master-port", "4960"]}
+    ways["c10d"] = [
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-id",
+        "7",
+        "--rdzv-endpoint",
+        f"{first}:4970",
+        "--max-restarts",
+        "2",
+    ]
+    if rendezvous == "static":
+        mark.touch()
+    agents = [
+        host.start(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"),
+                *("--node-rank", str(k), *ways[rendezvous], str(tmp_path / "ranks.py")),
+            ],
+            {"HOCKET_SECRET": SECRET, "MARK": str(mark), "OMP_NUM_THREADS": "1"},
+        )
+        for k, host in enumerate(three[:2])
+    ]
+    said = []
+    for agent in agents:
+        out, err = agent.communicate(timeout=120)
+        assert agent.returncode == 0, err
+        said += [line for line in out.splitlines() if line.startswith("good")]
+    assert sorted(said) == [f"good {rank}" for rank in range(4)]
+    assert mark.exists()

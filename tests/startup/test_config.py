@@ -158,7 +158,7 @@ def test_wrong_variables_are_named(environ: dict[str, str], message: str) -> Non
     ],
 )
 def test_several_hosts_are_refused(environ: dict[str, str], variable: str) -> None:
-    with pytest.raises(RendezvousError, match=rf"\({variable}\): the ranks of several hosts meet at HOCKET_RENDEZVOUS"):
+    with pytest.raises(RendezvousError, match=rf"\({variable}\): the ranks of several hosts need a HOCKET_SECRET"):
         Config.from_env(environ)
     across = {**environ, "HOCKET_RENDEZVOUS": "tcp://first:4711"}
     with pytest.raises(RendezvousError, match="give them all one secret"):
@@ -250,3 +250,20 @@ def test_a_folder_where_the_ranks_meet() -> None:
     for wrong in ("file://shared/job", "file:relative", "file:///", "/shared/job"):
         with pytest.raises(RendezvousError, match="looks like tcp://host:4711, or file:///folder/all/hosts/see"):
             Config.from_env({**given, "HOCKET_RENDEZVOUS": wrong})
+
+
+def test_torchrun_on_several_hosts_needs_nothing_but_a_secret() -> None:
+    """The ranks meet where torch's do, at the next port; on one host they meet as ever."""
+    some = {**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "fd00::1"}
+    config = Config.from_env({**some, "HOCKET_SECRET": "x"})
+    assert (config.address, config.is_far) == ("tcp://[fd00::1]:29501", True)
+    assert (config.rank, config.size, config.local_rank, config.local_size) == (2, 4, 0, 2)
+    other = Config.from_env({**some, "HOCKET_SECRET": "x", "HOCKET_RENDEZVOUS": "tcp://a:1"})
+    assert (other.address, other.secret) == ("tcp://a:1", config.secret)
+    assert not Config.from_env({**TORCHRUN, "HOCKET_SECRET": "x"}).is_far
+    with pytest.raises(RendezvousError, match=r"MASTER_PORT is \"65535\", which is no whole number from 1 to 65534"):
+        Config.from_env({**some, "HOCKET_SECRET": "x", "MASTER_PORT": "65535"})
+    with pytest.raises(
+        RendezvousError, match=r"need a HOCKET_SECRET, .* HOCKET_RENDEZVOUS=tcp://host:port .* unless torchrun"
+    ):
+        Config.from_env(some)
