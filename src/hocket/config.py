@@ -152,9 +152,8 @@ def host_and_port(text: str) -> tuple[str, int, str]:
 
 def shared_folder(text: str) -> Path | None:
     """The folder of "file:///shared/path"; None for another form."""
-    parts = urlsplit(text)
-    is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/") and parts.path != "/"
-    return Path(unquote(parts.path)) if is_folder else None
+    path = text.removeprefix("file://")
+    return Path(unquote(path)) if path != text and path.startswith("/") and path != "/" else None
 
 
 def tcp_url(host: str, port: int, name: str = "") -> str:

@@ -78,10 +78,19 @@ def hierarchical(group: hocket.Group) -> None:
             own = x.copy()
             same(group.all_reduce(own, out=own, algorithm=algorithm), total)
             same(own, total)
+            same(group.all_reduce(x, op="mean", algorithm=algorithm), total / n)
+            if algorithm == "hierarchical_chain" and is_in_blocks():
+                same(group.all_reduce(x, op=lambda a, b, out: np.copyto(out, a), algorithm=algorithm), every[0])
+                same(group.all_reduce(x, op=lambda a, b, out: np.copyto(out, b), algorithm=algorithm), every[-1])
         works = [group.all_reduce(x + i, algorithm="hierarchical_chain", async_op=True) for i in range(3)]
         for i in reversed(range(3)):
             same(works[i].wait(), total + n * i)
         group.barrier()
+
+
+def is_in_blocks() -> bool:
+    """Whether each host's ranks are neighbours: else the chain is none for operators that do not commute."""
+    return os.environ["LAYOUT"] != "0101"
 
 
 def bits(group: hocket.Group) -> None:

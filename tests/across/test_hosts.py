@@ -50,6 +50,7 @@ class Job:
             "HOCKET_RENDEZVOUS": f"tcp://{hosts[layout[0]].address}:{Job.port}",
             "HOCKET_SECRET": SECRET,
             "WORLD_SIZE": str(len(layout)),
+            "LAYOUT": "".join(map(str, layout)),
             "OPENBLAS_NUM_THREADS": "1",
             **environ,
         }
@@ -116,9 +117,11 @@ def test_life_across_hosts(three: list[Host], program: str) -> None:
 # ---- deaths ----
 
 
-def test_a_killed_rank_is_named_by_all(three: list[Host]) -> None:
+@pytest.mark.parametrize("count", [1000, 200_000])
+def test_a_killed_rank_is_named_by_all(three: list[Host], count: int) -> None:
+    """Where all speak to all, and along the chain, where some have no link to it."""
     for victim in (0, 3):
-        job = Job(three, (0, 0, 1, 1), "endless")
+        job = Job(three, (0, 0, 1, 1), "endless", COUNT=str(count))
         pids = [job.line(rank)["pid"] for rank in range(4)]
         begin = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)

@@ -247,7 +247,7 @@ def test_a_folder_where_the_ranks_meet() -> None:
     assert config.folder == Path("/shared/my job")
     assert config.is_far
     assert not config.hosts_store
-    for wrong in ("file://shared/job", "file:relative", "file:///", "/shared/job"):
+    for wrong in ("file://shared/job", "file:relative", "file:///", "/shared/job", "tcp://[fd00", "file://[fd00"):
         with pytest.raises(RendezvousError, match="looks like tcp://host:4711, or file:///folder/all/hosts/see"):
             Config.from_env({**given, "HOCKET_RENDEZVOUS": wrong})
 
