@@ -18,9 +18,14 @@ say = @echo '── $(1)'
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 18
 
-demo: .venv/hocket ## train a small network on 4 processes, then time all-reduce beside gloo and MPI
+demo: .venv/hocket ## train a small network on 4 processes, then time all-reduce beside gloo and MPI (HOSTS=2: on hosts)
+ifdef HOSTS
+	@$(bin)/python tests/hosts.py $(HOSTS) $(CURDIR)/$(bin)/hocket run -n 2 --nnodes $(HOSTS) --node-rank {host} \
+		--rendezvous tcp://{first}:4711 $(CURDIR)/examples/train_digits.py
+else
 	@$(bin)/hocket run -n $(RANKS) examples/train_digits.py
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
+endif
 
 test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS= is passed to pytest)
 	$(call say,pytest)

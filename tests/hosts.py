@@ -5,6 +5,8 @@
         a.address                                          where others reach it: 10.213.77.1
         b.cut()                                            its cable is pulled
 
+    python tests/hosts.py 2 hocket run --node-rank {host} --rendezvous tcp://{first}:4711 ...      one command on each
+
 They know each other by name, `host0` and so on. Each is held by a process, and gone with it, also when who made it is
 killed: no namespace has a name that would keep it. That takes root; `reason()` says in one line what is missing.
 """
@@ -12,6 +14,7 @@ killed: no namespace has a name that would keep it. That takes root; `reason()` 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -137,3 +140,22 @@ def hosts(count: int) -> Iterator[list[Host]]:
             host.ip("addr", "add", f"{host.address}/24", "dev", "eth0")
             host.ip("link", "set", "eth0", "up")
         yield all_hosts
+
+
+def main() -> int:
+    """The command on each of so many hosts: `{host}` is its number there, `{first}` the address of the first."""
+    count, command = int(sys.argv[1]), sys.argv[2:]
+    if why := reason():
+        sys.exit(why)
+    environ = {"HOCKET_SECRET": os.environ.get("HOCKET_SECRET") or secrets.token_hex(16)}
+    with hosts(count) as made:
+        words = {"first": made[0].address}
+        running = [
+            host.start([word.format(host=number, **words) for word in command], environ, stdout=None, stderr=None)
+            for number, host in enumerate(made)
+        ]
+        return max(process.wait() for process in running)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

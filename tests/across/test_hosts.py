@@ -296,6 +296,19 @@ def test_a_rank_is_reached_by_the_interface_that_was_wished_for(two: list[Host])
 # ---- started by ----
 
 
+def test_a_command_on_each_host() -> None:
+    """What `make demo HOSTS=2` uses: each knows its number, the first one's address, and one secret."""
+    said = "'{host} {first} ' + os.environ['HOCKET_SECRET'] + os.uname().nodename + '\\n'"
+    script = f"import os; os.write(1, ({said}).encode())"
+    tool = [sys.executable, str(Path(__file__).parents[1] / "hosts.py"), "2", sys.executable]
+    environ = {**os.environ, "HOCKET_SECRET": "x"}
+    done = subprocess.run([*tool, "-c", script], capture_output=True, text=True, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 10.213.77.1 xhost0", "1 10.213.77.1 xhost1"]
+    done = subprocess.run([*tool, "-c", "exit({host} * 3)"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+
+
 def test_hocket_run_on_two_hosts(three: list[Host]) -> None:
     """As the README has it, over v6 too: four ranks on each, in the order of hosts."""
     for host in three[:2]:
