@@ -41,8 +41,7 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 
-MOST = 16
-NAMES = "127.0.0.1 localhost\n" + "".join(f"10.213.77.{number + 1} host{number}\n" for number in range(MOST))
+NAMES = "127.0.0.1 localhost\n" + "".join(f"10.213.77.{number + 1} host{number}\n" for number in range(16))
 
 
 def reason() -> str:

@@ -30,14 +30,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from .addresses import host_and_port, shared_folder, tcp_url
 from .errors import RendezvousError
-
-Environ = Mapping[str, str]
+from .launchers import IDENTITIES, LAUNCHERS, PLAIN, TORCHRUN, Environ, Launcher, integer, text
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
@@ -91,6 +89,7 @@ class Config:
     def from_env(environ: Environ = os.environ) -> Config:
         """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
         job, transport = _job(environ), _transport(environ)
+        congestion, interface = job_sockets(environ)
         if transport and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             raise RendezvousError(
                 f"HOCKET_TRANSPORT={transport} needs a HOCKET_SECRET, which only this job's ranks know"
@@ -99,25 +98,26 @@ class Config:
             job,
             timeout=_seconds(environ, "HOCKET_TIMEOUT"),
             transport=transport,
-            congestion=environ.get("HOCKET_TCP_CONGESTION", ""),
-            interface=job_interface(environ),
+            congestion=congestion,
+            interface=interface,
         )
 
 
 def _job(environ: Environ) -> Config:
-    launcher = _launcher(environ)
+    launcher = Launcher.of(environ)
     if "HOCKET_RENDEZVOUS" in environ:
-        place = _place(environ, launcher or _TORCHRUN, anywhere=True)
-        return _across_hosts(place, _text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
+        place = (launcher or TORCHRUN).place(environ, anywhere=True)
+        return _across_hosts(place, text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
     if "HOCKET_ADDRESS" in environ or (launcher is None and "HOCKET_SECRET" in environ):
-        return Config(*_place(environ, _TORCHRUN), *_meeting_point(environ), HOCKET_RUN)
+        return Config(*TORCHRUN.place(environ), *_meeting_point(environ), HOCKET_RUN)
     if launcher is None:
         return Config()
-    if launcher is _TORCHRUN and environ.get("HOCKET_SECRET") and _is_some(environ):
-        master = tcp_url(_text(environ, "MASTER_ADDR"), _integer(environ, "MASTER_PORT", 1, 65534) + 1)
-        return _across_hosts(_place(environ, launcher, anywhere=True), master, environ["HOCKET_SECRET"])
-    place = _place(environ, launcher)
-    identity = _identity(launcher, environ)
+    if launcher is TORCHRUN and environ.get("HOCKET_SECRET") and _is_some(environ):
+        master = tcp_url(text(environ, "MASTER_ADDR"), integer(environ, "MASTER_PORT", 1, 65534) + 1)
+        place = launcher.place(environ, anywhere=True)
+        return replace(_across_hosts(place, master, environ["HOCKET_SECRET"]), launcher=launcher.name)
+    place = launcher.place(environ)
+    identity = launcher.identity(environ)
     address = "@hocket-" + _digest("address", *identity).hex()[:32]
     return Config(*place, address, job_secret(environ), launcher.name)
 
@@ -137,29 +137,6 @@ def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -
     if shared_folder(address) is None:
         host_and_port(address)  # or it says what one looks like
     return Config(*place, address, _digest("secret", secret), "HOCKET_RENDEZVOUS")
-
-
-def host_and_port(text: str) -> tuple[str, int, str]:
-    """The parts of "tcp://host:port#name"; the name may be missing. Raises RendezvousError for another form."""
-    try:
-        parts = urlsplit(text)
-        if parts.scheme == "tcp" and parts.hostname and parts.port is not None and not (parts.path or parts.query):
-            return parts.hostname, parts.port, parts.fragment
-    except ValueError:
-        pass
-    raise RendezvousError(f'"{text}" is no address: it looks like tcp://host:4711, or file:///folder/all/hosts/see')
-
-
-def shared_folder(text: str) -> Path | None:
-    """The folder of "file:///shared/path"; None for another form."""
-    path = text.removeprefix("file://")
-    return Path(unquote(path)) if path != text and path.startswith("/") and path != "/" else None
-
-
-def tcp_url(host: str, port: int, name: str = "") -> str:
-    """The address of who listens there."""
-    host = f"[{host}]" if ":" in host else host
-    return f"tcp://{host}:{port}" + (f"#{name}" if name else "")
 
 
 def as_if_set(
@@ -184,8 +161,8 @@ def job_secret(environ: Environ = os.environ) -> bytes:
             return bytes.fromhex(environ["HOCKET_SECRET"])
         if environ.get("HOCKET_SECRET"):
             return _digest("secret", environ["HOCKET_SECRET"])
-        if (launcher := _launcher(environ)) is not None:
-            return _digest("secret", *_identity(launcher, environ))
+        if (launcher := Launcher.of(environ)) is not None:
+            return _digest("secret", *launcher.identity(environ))
     except (RendezvousError, ValueError, LookupError):
         pass
     return b""
@@ -199,9 +176,9 @@ def job_route(environ: Environ = os.environ) -> str:
     return tcp_url(environ["MASTER_ADDR"], 1)
 
 
-def job_interface(environ: Environ = os.environ) -> str:
-    """The wish for an interface; empty where there is none."""
-    return environ.get("HOCKET_SOCKET_IFNAME", "")
+def job_sockets(environ: Environ = os.environ) -> tuple[str, str]:
+    """The congestion control and the interface that are wished for; empty where they are not."""
+    return environ.get("HOCKET_TCP_CONGESTION", ""), environ.get("HOCKET_SOCKET_IFNAME", "")
 
 
 @dataclass(frozen=True)
@@ -255,7 +232,7 @@ def child_environ(
     else:
         place, around = (node.rank * size + rank, node.count * size), dict(environ)
         meeting, master = {"HOCKET_RENDEZVOUS": node.rendezvous}, node.master
-    own = meeting | {name: str(value) for name, value in zip(_PLAIN, (*place, rank, size), strict=True)}
+    own = meeting | {name: str(value) for name, value in zip(PLAIN, (*place, rank, size), strict=True)}
     # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
     (own if "RANK" in environ else defaults).update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
     return {**defaults, **around, **own}
@@ -263,108 +240,15 @@ def child_environ(
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
-    names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *_IDENTITIES}
+    names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME"}
-    names.update(name for launcher in _LAUNCHERS for name in launcher.variables)
+    names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
 
 
-@dataclass(frozen=True)
-class _Launcher:
-    name: str
-    variables: tuple[str, str, str, str]  # rank, size, local rank, local size; the last two may be absent
-    identity: Callable[[Environ], tuple[str, ...]]  # what no two jobs of one user on one host share
-    triggers: tuple[str, ...]
-
-
-def _launcher(environ: Environ) -> _Launcher | None:
-    """The first whose variables are set."""
-    found = (launcher for launcher in _LAUNCHERS if any(variable in environ for variable in launcher.triggers))
-    return next(found, None)
-
-
-def _identity(launcher: _Launcher, environ: Environ) -> tuple[str, ...]:
-    return launcher.name, *launcher.identity(environ), str(os.getuid())
-
-
-def _torchrun(environ: Environ) -> tuple[str, ...]:
-    optional = (environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
-    return (*(_text(environ, name) for name in ("MASTER_ADDR", "MASTER_PORT")), *optional)
-
-
-def _open_mpi(environ: Environ) -> tuple[str, ...]:
-    names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
-    for name in names:
-        if environ.get(name):
-            return (environ[name],)
-    raise RendezvousError(
-        f"Open MPI's mpirun set OMPI_COMM_WORLD_SIZE but no job id: none of {', '.join(names)} is set"
-    )
-
-
-def _mpich(environ: Environ) -> tuple[str, ...]:
-    """Hydra tells its ranks no job id, so the job is the process that started them: its pid and its time of birth.
-
-    A rank may run inside a wrapper script, which has the rank's own PMI_RANK; the first ancestor without it is meant.
-    """
-    mine = b"PMI_RANK=" + environ["PMI_RANK"].encode()
-    pid = os.getppid()
-    while pid > 1 and mine in _proc(pid, "environ").split(b"\0"):
-        pid = int(_stat(pid)[1])
-    return str(pid), _stat(pid)[19]
-
-
-def _srun(environ: Environ) -> tuple[str, ...]:
-    nodes = _integer(environ, "SLURM_STEP_NUM_NODES", 1, default="1")
-    if nodes != 1:
-        raise RendezvousError(f"srun started this step on {nodes} hosts (SLURM_STEP_NUM_NODES): {_ONE_HOST}")
-    return _text(environ, "SLURM_JOB_ID"), _text(environ, "SLURM_STEP_ID")
-
-
-_ONE_HOST = (
-    "the ranks of several hosts need a HOCKET_SECRET, the same on all (openssl rand -hex 16 makes one), and "
-    "HOCKET_RENDEZVOUS=tcp://host:port to meet at, unless torchrun tells them"
-)
-_IDENTITIES = (
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    *("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"),
-    *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES"),
-)
-_OMPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-_PMI = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
-# The scripts of sbatch see SLURM_PROCID too; only srun sets the number of tasks of a step. It has no plain number of
-# local tasks ("2(x2)"), hence the name that is never set.
-_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
-_PLAIN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-
-_TORCHRUN = _Launcher("torchrun", _PLAIN, _torchrun, _PLAIN[:2])
-_LAUNCHERS = (
-    _TORCHRUN,
-    _Launcher("mpirun (Open MPI)", _OMPI, _open_mpi, _OMPI[:2]),
-    _Launcher("mpirun (MPICH)", _PMI, _mpich, _PMI[:2]),
-    _Launcher("srun", _SLURM, _srun, _SLURM[1:2]),
-)
-
-
-def _place(environ: Environ, launcher: _Launcher, *, anywhere: bool = False) -> tuple[int, int, int, int]:
-    """Rank, size, local rank, local size; unless ranks may be `anywhere`, one host is checked here, as far as the
-    launcher knows."""
-    rank_name, size_name, local_rank_name, local_size_name = launcher.variables
-    size = _integer(environ, size_name, 1)
-    rank = _integer(environ, rank_name, 0, size - 1)
-    if anywhere:
-        local_rank = _integer(environ, local_rank_name, 0, size - 1, default="0")
-        return rank, size, local_rank, _integer(environ, local_size_name, 1, size, default=str(local_rank + 1))
-    local_size = _integer(environ, local_size_name, 1, size, default=str(size))
-    if local_size != size:
-        here = f"{local_size} of them on this host ({local_size_name})"
-        raise RendezvousError(f"{launcher.name} started {size} ranks, {here}: {_ONE_HOST}")
-    return rank, size, _integer(environ, local_rank_name, 0, local_size - 1, default=str(rank)), local_size
-
-
 def _meeting_point(environ: Environ) -> tuple[str, bytes]:
-    address, secret = _text(environ, "HOCKET_ADDRESS"), _text(environ, "HOCKET_SECRET")
+    address, secret = text(environ, "HOCKET_ADDRESS"), text(environ, "HOCKET_SECRET")
     try:
         key = bytes.fromhex(secret)
     except ValueError:
@@ -372,24 +256,6 @@ def _meeting_point(environ: Environ) -> tuple[str, bytes]:
     if not address.startswith("@"):
         raise RendezvousError(f'HOCKET_ADDRESS is "{address}"; it begins with @ and is set by hocket run, not by hand')
     return address, key
-
-
-def _text(environ: Environ, name: str) -> str:
-    value = environ.get(name, "")
-    if not value:
-        raise RendezvousError(
-            f"{name} is {'empty' if name in environ else 'not set'}, but other variables of its launcher are: "
-            "start all ranks with one launcher (hocket run -n 4 script.py), or unset them all for a world of one"
-        )
-    return value
-
-
-def _integer(environ: Environ, name: str, least: int, most: int = 2**31 - 1, default: str | None = None) -> int:
-    text = default if default is not None and name not in environ else _text(environ, name)
-    if text.isascii() and text.isdigit() and least <= int(text) <= most:
-        return int(text)
-    span = f"from {least} to {most}" if most < 2**31 - 1 else f"of at least {least}"
-    raise RendezvousError(f'{name} is "{text}", which is no whole number {span}')
 
 
 def _seconds(environ: Environ, name: str) -> float:
@@ -412,15 +278,3 @@ def _transport(environ: Environ) -> str:
 
 def _digest(*words: str) -> bytes:
     return hashlib.sha256("\0".join(words).encode()).digest()
-
-
-def _proc(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # another user's process, or gone: its pid alone still tells the job from its neighbours
-        return b""
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/pid/stat behind the name (which may hold anything): state, ppid, ... start time at 19."""
-    return _proc(pid, "stat").decode(errors="replace").rpartition(")")[2].split() or ["?", "0", *["?"] * 18]

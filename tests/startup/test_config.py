@@ -258,6 +258,7 @@ def test_torchrun_on_several_hosts_needs_nothing_but_a_secret() -> None:
     config = Config.from_env({**some, "HOCKET_SECRET": "x"})
     assert (config.address, config.is_far) == ("tcp://[fd00::1]:29501", True)
     assert (config.rank, config.size, config.local_rank, config.local_size) == (2, 4, 0, 2)
+    assert config.launcher == "torchrun"
     other = Config.from_env({**some, "HOCKET_SECRET": "x", "HOCKET_RENDEZVOUS": "tcp://a:1"})
     assert (other.address, other.secret) == ("tcp://a:1", config.secret)
     assert not Config.from_env({**TORCHRUN, "HOCKET_SECRET": "x"}).is_far

@@ -8,7 +8,9 @@ import pytest
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
+from hocket.rendezvous import interfaces as module
 from hocket.rendezvous.interfaces import Interface, fitting, interfaces, own_address
+from hocket.rendezvous.links import Door
 
 FOUND = [
     Interface("lo", "127.0.0.1"),
@@ -54,7 +56,7 @@ def test_a_wish_that_nothing_fits_says_what_there_is(wish: str) -> None:
 
 
 def test_the_kernel_is_asked() -> None:
-    """One can listen at each address that is told, and at no other."""
+    """One can listen at each address that is told."""
     found = interfaces()
     assert Interface("lo", "127.0.0.1") in found
     for interface in found:
@@ -63,6 +65,30 @@ def test_the_kernel_is_asked() -> None:
         ):
             pass
     assert own_address("tcp://127.0.0.1:1") == "tcp://127.0.0.1:0" == own_address("tcp://192.0.2.1:1", "=lo")
+
+
+def test_where_the_ranks_meet_at_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wish, else the way to the world, else any, of IPv4 first; a host without a network has none, and a door."""
+
+    def nowhere(at: object) -> str:
+        raise OSError(101, "Network is unreachable")
+
+    v6 = [found for found in FOUND if found.is_v6]
+    monkeypatch.setattr(module, "_on_the_way", lambda at: "tcp://10.9.9.9:0")
+    monkeypatch.setattr(module, "interfaces", lambda: FOUND)
+    assert own_address("file:///shared/job") == "tcp://10.9.9.9:0"
+    assert own_address("file:///shared/job", "ib") == "tcp://10.1.0.5:0"
+    monkeypatch.setattr(module, "_on_the_way", nowhere)
+    for there, expected in ((FOUND, "tcp://172.17.0.1:0"), (v6, "tcp://[fd00::5]:0"), (FOUND[:2], "")):
+        monkeypatch.setattr(module, "interfaces", lambda there=there: there)
+        assert own_address("file:///shared/job") == expected
+    door = Door.open("file:///shared/job")
+    assert (door.remote, door.remote_address) == (None, "")
+    door.close()
+    monkeypatch.setattr(module, "interfaces", lambda: v6)
+    assert own_address("file:///shared/job", "eth") == "tcp://[fd00::5]:0"
+    with pytest.raises(RendezvousError, match=r"no interface with an address fits: there are lo"):
+        own_address("file:///shared/job", "ib")
 
 
 def test_the_wish_is_read_from_the_environment() -> None:

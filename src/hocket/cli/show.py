@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
 from ..plans.algorithms import ALGORITHMS, names, plan
+from ..plans.algorithms.lanes import Places
 from ..plans.check import check
 from ..plans.collectives import COLLECTIVES
 from ..plans.count import bytes_per_host, count
 from ..plans.draw import picture, steps
 from ..plans.plan import Plan
-
-Places: TypeAlias = "tuple[int, ...] | None"  # the number of each rank's host
 
 
 def show(
@@ -53,7 +52,7 @@ def show(
         _show(made, places)
 
 
-def _places(hosts: str) -> tuple[int, ...] | None:
+def _places(hosts: str) -> Places:
     """The host of each rank, from how many each has; None where nothing is said."""
     try:
         sizes = [int(size) for size in hosts.split(",")] if hosts else []

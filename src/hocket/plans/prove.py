@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ..deadline import Deadline
 from .algorithms import Algorithm, is_hashable, make, resolve
+from .algorithms.lanes import Places
 from .check import Facts, check
 from .plan import Plan
 
@@ -39,7 +40,7 @@ def proved(
     size: int,
     root: int = 0,
     deadline: Deadline | None = None,
-    places: tuple[int, ...] | None = None,
+    places: Places = None,
 ) -> Proved:
     """The plan of `algorithm`: a name, a function of the number of ranks, or a plan. `places[r]` is the number of rank
     r's host, for those that ask.

@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import tcp_url
+from ..addresses import tcp_url
 from ..errors import RendezvousError
 from .sockets import Address
 
 _SIOCGIFADDR = 0x8915
 _V6 = Path("/proc/net/if_inet6")
-_SOMEWHERE, _SOMEWHERE_V6 = "192.0.2.1", "2001:db8::1"  # in no network: the way there is that to all others
+_SOMEWHERE = "tcp://192.0.2.1:1", "tcp://[2001:db8::1]:1"  # in no network: the way there is that to all others
 _GLOBAL = "00"  # of an address in that table: not of one link only, which would need the link's name beside it
 
 
@@ -51,45 +51,46 @@ def interfaces() -> list[Interface]:
 def own_address(towards: str, wish: str = "") -> str:
     """The address at which ranks of other hosts find this one, as a tcp:// URL with port 0: the one that is wished for,
     else the one by which the route to `towards` goes; of the same family as that. Where the ranks meet at no address,
-    the route is that to the rest of the world, or there is just one: of IPv4, if it has any."""
-    if not towards.startswith("tcp://"):
-        return _own_address_in_the_world(wish)
-    at = Address.of(towards)
+    the route is that to the rest of the world, or any address will do, of IPv4 first; and it is empty where there is
+    none."""
+    at = Address.of(towards) if towards.startswith("tcp://") else None
     if wish:
-        return tcp_url(fitting(wish, interfaces(), v6=at.family == socket.AF_INET6), 0)
+        return tcp_url(fitting(wish, interfaces(), None if at is None else at.family == socket.AF_INET6), 0)
+    if at is not None:
+        return _on_the_way(at)
+    for somewhere in _SOMEWHERE:
+        with suppress(OSError):
+            return _on_the_way(Address.of(somewhere))
+    found = sorted((each for each in interfaces() if not each.is_loopback), key=lambda each: each.is_v6)
+    return tcp_url(found[0].address, 0) if found else ""
+
+
+def _on_the_way(at: Address) -> str:
     with socket.socket(at.family, socket.SOCK_DGRAM) as probe:  # which sends nothing
         probe.connect(at.place)
         return tcp_url(probe.getsockname()[0], 0)
 
 
-def _own_address_in_the_world(wish: str) -> str:
-    for v6, somewhere in ((False, _SOMEWHERE), (True, _SOMEWHERE_V6)):
-        with suppress(OSError, RendezvousError):
-            return own_address(tcp_url(somewhere, 1), wish)
-        with suppress(RendezvousError):
-            return tcp_url(fitting(wish or "^", interfaces(), v6=v6), 0)
-    return tcp_url(fitting(wish or "^", interfaces(), v6=False), 0)
-
-
-def fitting(wish: str, found: list[Interface], *, v6: bool) -> str:
-    """The first address of IPv6, or of IPv4, that fits the wish. Raises RendezvousError, which tells what there is."""
+def fitting(wish: str, found: list[Interface], v6: bool | None) -> str:
+    """The first address that fits the wish, of IPv6, of IPv4, or of either, IPv4 first. Raises RendezvousError, which
+    tells what there is."""
     excluded, text = wish.startswith("^"), wish.removeprefix("^")
     exact, names = text.startswith("="), [name for name in text.removeprefix("=").split(",") if name]
 
     def fits(name: str, interface: Interface) -> bool:
         return interface.name == name if exact else interface.name.startswith(name)
 
-    right = [interface for interface in found if interface.is_v6 == v6]
+    right = [each for each in sorted(found, key=lambda each: each.is_v6) if v6 is None or each.is_v6 == v6]
     if excluded:
         right = [each for each in right if not each.is_loopback and not any(fits(name, each) for name in names)]
     else:
         right = [each for name in names for each in right if fits(name, each)]
     if right:
         return right[0].address
+    kind = "" if v6 is None else f" of {'IPv6' if v6 else 'IPv4'}"
     there = ", ".join(f"{name} ({address})" for name, address in found) or "none"
     raise RendezvousError(
-        f'HOCKET_SOCKET_IFNAME is "{wish}", and no interface with an address of {"IPv6" if v6 else "IPv4"} fits: '
-        f"there are {there}"
+        f'HOCKET_SOCKET_IFNAME is "{wish}", and no interface with an address{kind} fits: there are {there}'
     )
 
 

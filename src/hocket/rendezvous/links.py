@@ -28,7 +28,8 @@ import weakref
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
-from ..config import HOCKET_RUN, Config, tcp_url
+from ..addresses import tcp_url
+from ..config import HOCKET_RUN, Config
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import HOW, Card, exchange, places, whereabouts
@@ -124,8 +125,8 @@ class Door:
         name = secrets.token_hex(16)
         with ExitStack() as undo:
             door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
-            if towards:
-                door.remote = listen(own_address(towards, interface))
+            if towards and (own := own_address(towards, interface)):
+                door.remote = listen(own)
             undo.pop_all()
         return door
 
@@ -299,10 +300,8 @@ def connect(
             store.set(f"{prefix}size", str(size).encode())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
-            words = (
-                f"two jobs met at one address: one has {size} ranks, the other {theirs}{taken.hint and '.'}{taken.hint}"
-            )
-            raise RendezvousError(words) from None
+            words = f"two jobs met at one address: one has {size} ranks, the other {theirs}"
+            raise RendezvousError(f"{words}: do all agree on the size?{taken.hint}") from None
         card = door.card(rank, terms.alone)
         door.told = True
         blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)

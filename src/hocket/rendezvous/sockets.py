@@ -37,7 +37,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..config import host_and_port
+from ..addresses import host_and_port
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..calls.executor import Executor
-from ..config import job_interface, job_route, job_secret
+from ..config import job_route, job_secret, job_sockets
 from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
@@ -79,7 +79,7 @@ class Base(dist.ProcessGroup):
                 size,
                 fd,
                 timeout,
-                terms=Terms(job_secret(), job_route(), interface=job_interface()),
+                terms=Terms(job_secret(), job_route(), False, *job_sockets()),
             ),
         )
         self._executor = Executor()

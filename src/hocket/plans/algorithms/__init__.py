@@ -28,6 +28,7 @@ from . import (
     two_shot,
 )
 from .combine import onto
+from .lanes import Places
 
 Algorithm: TypeAlias = "Callable[..., Steps]"
 
@@ -65,9 +66,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
 }
 
 
-def plan(
-    collective: str, algorithm: str | Algorithm, size: int, root: int = 0, places: tuple[int, ...] | None = None
-) -> Plan:
+def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0, places: Places = None) -> Plan:
     """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks.
 
     An algorithm is a function of the number of ranks, for root 0; for other roots the ranks are renamed. Only the
@@ -90,9 +89,7 @@ def is_hashable(function: Algorithm) -> bool:
     return True
 
 
-def resolve(
-    collective: str, algorithm: str | Algorithm, places: tuple[int, ...] | None = None, root: int = 0
-) -> tuple[str, Algorithm]:
+def resolve(collective: str, algorithm: str | Algorithm, places: Places = None, root: int = 0) -> tuple[str, Algorithm]:
     """The name of an algorithm and the function that stands for it now, where ranks lie as `places` tells. Raises
     ValueError for an unknown name."""
     spec = find(collective)
@@ -102,17 +99,16 @@ def resolve(
         raise ValueError(f"{collective} has no algorithm {algorithm!r}; it has {', '.join(names(collective))}")
     if places is None:
         return name, function
-    if spec.rooted and not spec.reduces:  # its ranks will be renamed, so that the root is rank 0 to it
-        places = (*places[root:], *places[:root])
-    return name, (_placed if is_hashable(function) else _placed.__wrapped__)(function, places)
+    first = root if spec.rooted and not spec.reduces else 0  # ranks are renamed: this one is rank 0 to it
+    return name, (_placed if is_hashable(function) else _placed.__wrapped__)(function, places, first)
 
 
 @lru_cache(maxsize=256)
-def _placed(function: Algorithm, places: tuple[int, ...]) -> Algorithm:
-    """The same, which knows where the ranks lie, if it asks for that. One and the same for equal questions."""
+def _placed(function: Algorithm, places: tuple[int, ...], first: int) -> Algorithm:
+    """The same, which knows where the ranks from `first` on lie, if it asks. One and the same for equal questions."""
     with suppress(TypeError, ValueError):  # of a callable that has no signature
         if "places" in signature(function).parameters:
-            return partial(function, places=places)
+            return partial(function, places=(*places[first:], *places[:first]))
     return function
 
 

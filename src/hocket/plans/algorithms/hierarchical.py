@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plan import Column, Step, Steps, copy, inp, out, reduce, tmp
-from .lanes import Places, blocks, lanes, others
+from .lanes import Places, blocks, lanes, within
 
 Owner = npt.NDArray[np.int64]  # [host, chunk]: the rank of the host that has, or gets, the chunk
 
 
 def all_reduce(n: int, places: Places = None) -> Steps:
     """Rounds 4, two of them across hosts; bytes sent by a host of H 2(H-1)/H S. Each host's sum is folded first."""
-    hosts, owner = lanes(n, places, len(set(places)) if places else min(n, 2))
+    hosts, owner = lanes(n, places)
+    owner = np.repeat(owner, len(hosts), axis=1)  # each lane in as many chunks as there are hosts
     c = np.arange(owner.shape[1])
     last = owner[c % len(hosts), c]  # who folds chunk c across hosts
     yield _sums(hosts, owner)
@@ -86,5 +87,4 @@ def _passed_on(here: Column, owner: Owner) -> Step:
 
 def _spread(hosts: list[Column], owner: Owner) -> Step:
     """Each chunk from its owner to all others of the host."""
-    found = ((at, *others(ranks, at)) for ranks, at in zip(hosts, owner, strict=True))
-    return tuple(copy(out(rank, chunk), out(at[chunk], chunk)) for at, chunk, rank in found)
+    return tuple(within(ranks, at) for ranks, at in zip(hosts, owner, strict=True))

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import plan
 from ..plan import Slots, Step, Steps, copy, inp, out, tmp
-from .lanes import Lanes, Places, lanes, others
+from .lanes import Lanes, Places, lanes, within
 
 
 def all_reduce(n: int, places: Places = None) -> Steps:
@@ -29,9 +29,8 @@ def all_reduce(n: int, places: Places = None) -> Steps:
     yield from _along(found, out)
     c = np.arange(owner.shape[1])
     for h in reversed(range(len(hosts))):
-        chunk, rank = others(hosts[h], owner[h])
-        within = copy(out(rank, chunk), out(owner[h][chunk], chunk))
-        yield (within, copy(out(owner[h - 1], c), out(owner[h], c))) if h else within
+        spread = within(hosts[h], owner[h])
+        yield (spread, copy(out(owner[h - 1], c), out(owner[h], c))) if h else spread
 
 
 def reduce(n: int, root: int = 0, places: Places = None) -> Steps:

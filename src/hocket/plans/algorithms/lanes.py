@@ -12,15 +12,14 @@ what it would carry for one rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..plan import Column
+from ..plan import Column, Front, copy, out
 
-Places: TypeAlias = "Sequence[int] | None"
+Places: TypeAlias = "tuple[int, ...] | None"  # the number of each rank's host
 
 _FINE = 4  # chunks for each rank of the largest host, at the most: what is left uneven is a quarter of a rank's part
 
@@ -32,18 +31,15 @@ class Lanes(NamedTuple):
     owner: npt.NDArray[np.int64]
 
 
-def lanes(n: int, places: Places = None, parts: int = 1) -> Lanes:
-    """The lanes of `n` ranks, rank r on the host `places[r]`; by default on two hosts, the first half on one.
-
-    Each lane is cut into `parts` chunks once more. Hosts are in the order of their first ranks.
-    """
+def lanes(n: int, places: Places = None) -> Lanes:
+    """The lanes of `n` ranks, rank r on the host `places[r]`; by default on two hosts, the first half on one. Hosts are
+    in the order of their first ranks."""
     where = np.arange(n) * 2 // n if places is None else np.asarray(places)
     _, first = np.unique(where, return_index=True)
     hosts = [np.flatnonzero(where == where[rank]) for rank in np.sort(first)]
     sizes = [len(ranks) for ranks in hosts]
     cut = min(math.lcm(*sizes), _FINE * max(sizes))
-    chunk = np.arange(cut * parts) // parts
-    return Lanes(hosts, np.stack([ranks[chunk * len(ranks) // cut] for ranks in hosts]))
+    return Lanes(hosts, np.stack([ranks[np.arange(cut) * len(ranks) // cut] for ranks in hosts]))
 
 
 def blocks(n: int, places: Places = None) -> Lanes:
@@ -58,7 +54,7 @@ def blocks(n: int, places: Places = None) -> Lanes:
     return Lanes(hosts, owner)
 
 
-def others(ranks: Column, owner: Column) -> tuple[Column, Column]:
-    """Each chunk with each of a host's `ranks` but its owner: (chunks, ranks)."""
-    chunk, rank = np.nonzero(owner[:, None] != ranks)
-    return chunk, ranks[rank]
+def within(ranks: Column, owner: Column) -> Front:
+    """Each chunk from its owner to all others of a host's `ranks`."""
+    chunk, other = np.nonzero(owner[:, None] != ranks)
+    return copy(out(ranks[other], chunk), out(owner[chunk], chunk))
