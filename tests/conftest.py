@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,11 @@ import pytest
 from worlds import TRANSPORTS, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
+
+
+def pytest_unconfigure() -> None:
+    """Python waits for the threads a failed test has left behind: not for ever, and then it says what they do."""
+    faulthandler.dump_traceback_later(60, exit=True)
 
 
 @pytest.fixture(scope="session", params=TRANSPORTS)

@@ -405,10 +405,9 @@ def test_a_connection_that_is_closed_as_it_is_made_is_made_anew(monkeypatch: pyt
     reach = mesh.reach
 
     def reach_and_drop(address: str, *, early: bool = True) -> socket.socket | None:
-        monkeypatch.setattr(mesh, "reach", reach)
-        sock = reach(address, early=early)
-        listener.setblocking(True)
+        sock = reach(address, early=early)  # a connection to a listener of this host is there at once
         listener.accept()[0].close()
+        monkeypatch.setattr(mesh, "reach", reach)  # from here on rank 0 may listen
         return sock
 
     monkeypatch.setattr(mesh, "reach", reach_and_drop)
