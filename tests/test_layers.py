@@ -31,7 +31,7 @@ PYTHON = {
     "calls": "run tuning plans arrays deadline errors _core",
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config deadline errors",
-    "rendezvous": "config addresses deadline errors",
+    "rendezvous": "config addresses deadline errors _core",
     "tuning": "",
     "plans": "deadline errors",
     "arrays": "",

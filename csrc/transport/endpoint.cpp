@@ -52,7 +52,8 @@ std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::
 }  // namespace
 
 Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
-             const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd)
+             const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd,
+             const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked)
     : rank(own_rank),
       size(static_cast<int>(fds.size())),
       slots(round_up(slot_bytes, line)),
@@ -70,8 +71,11 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
         auto* const own = reinterpret_cast<Outbox*>(mappings[rank]->data());
         const std::byte* const arena = mappings[rank]->data() + arena_offset(size, slots);
         for (int peer = 0; peer < size; ++peer) {
-          if (!mappings[peer])
-            all[peer] = std::make_unique<tcp::Link>(rank, size, peer, sockets[peer], own, arena, slots);
+          if (mappings[peer]) continue;
+          std::shared_ptr<tcp::Pipe> pipe;
+          if (!tls.empty()) pipe = tls[peer];
+          if (!pipe) pipe = std::make_shared<tcp::Pipe>(sockets[peer]);
+          all[peer] = std::make_unique<tcp::Link>(rank, size, peer, sockets[peer], pipe, checked, own, arena, slots);
         }
         return all;
       }()),
@@ -119,8 +123,8 @@ uint64_t Endpoint::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
 
 Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
-                   int crowd)
-    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd),
+                   int crowd, const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked)
+    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, tls, checked),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
       signals_(std::move(signals)) {
   std::vector<std::byte*> regions;

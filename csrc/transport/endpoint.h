@@ -26,13 +26,15 @@
 #include "transport/shm/mapping.h"
 #include "transport/tcp/keeper.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/tls.h"
 
 namespace hocket {
 
 // The parts that a rank's endpoint is put together from; a base, so that they are there before the channels.
 struct Parts {
   Parts(int rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
-        const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd);
+        const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd,
+        const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked);
   ~Parts();
 
   const int rank, size;
@@ -56,9 +58,11 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // pidfds[r] refers to its process (-1 at the own rank, and on another host); neither is owned. Where there are ranks
   // without an outbox, events[r] is an eventfd that wakes rank r, if it has one; they are duplicated. `slots` is the
   // bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it is used. `signals` is
-  // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine.
+  // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine. tls[r], where
+  // there is one, is what goes over sockets[r]. `checked`: what goes over sockets carries checksums, at both ends.
   Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
-           const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals, int crowd);
+           const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals, int crowd,
+           const std::vector<std::shared_ptr<tcp::Tls>>& tls = {}, bool checked = false);
   ~Endpoint() override;
 
   static uint64_t outbox_bytes(int size, uint64_t slots, uint64_t arena);

@@ -23,7 +23,8 @@ Across hosts they meet at `tcp://host:port`, where rank 0 listens, or in a folde
 must be given, since there is nobody to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too,
 and HOCKET_TCP_CONGESTION names the congestion control of the job's sockets (cubic where the kernel has it, else its own
 default). HOCKET_SOCKET_IFNAME names the interface by which a rank is reached, in NCCL's forms; else it is the one that
-the way to the others takes.
+the way to the others takes. HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these
+sockets speak TLS; HOCKET_INTEGRITY=1 has them carry checksums.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ from .launchers import IDENTITIES, LAUNCHERS, PLAIN, TORCHRUN, Environ, Launcher
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
+_TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
+
+
+@dataclass(frozen=True)
+class SocketOptions:
+    """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
+    HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
+    encrypt; and whether what they carry has checksums."""
+
+    congestion: str = ""
+    interface: str = ""
+    tls: tuple[str, str, str] | None = None
+    integrity: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Config:
     where rank 0 listens for ranks of any host ("tcp://host:port"), or a folder that all see ("file:///folder").
 
     `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
-    `congestion` the congestion control of its sockets, `interface` what HOCKET_SOCKET_IFNAME wishes; empty: chosen.
+    `sockets` how those between hosts are to be.
     """
 
     rank: int = 0
@@ -59,8 +73,7 @@ class Config:
     launcher: str = "none"
     timeout: float = TIMEOUT
     transport: str = ""
-    congestion: str = ""
-    interface: str = ""
+    sockets: SocketOptions = field(default_factory=SocketOptions)
 
     @property
     def towards(self) -> str:
@@ -89,7 +102,6 @@ class Config:
     def from_env(environ: Environ = os.environ) -> Config:
         """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
         job, transport = _job(environ), _transport(environ)
-        congestion, interface = job_sockets(environ)
         if transport and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             raise RendezvousError(
                 f"HOCKET_TRANSPORT={transport} needs a HOCKET_SECRET, which only this job's ranks know"
@@ -98,8 +110,7 @@ class Config:
             job,
             timeout=_seconds(environ, "HOCKET_TIMEOUT"),
             transport=transport,
-            congestion=congestion,
-            interface=interface,
+            sockets=job_sockets(environ),
         )
 
 
@@ -140,12 +151,20 @@ def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -
 
 
 def as_if_set(
-    rank: int | None, size: int | None, rendezvous: str | None, secret: str | None, environ: Environ = os.environ
+    rank: int | None,
+    size: int | None,
+    rendezvous: str | None,
+    secret: str | None,
+    environ: Environ = os.environ,
+    *,
+    integrity: bool | None = None,
 ) -> Environ:
     """The environment as it would be if what a caller gives had been set there. Raises ValueError for half a place."""
     if (rank is None) != (size is None) or (rank is not None and rendezvous is None):
         raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
     given = {"RANK": rank, "WORLD_SIZE": size, "HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}
+    if integrity is not None:
+        given["HOCKET_INTEGRITY"] = int(integrity)
     around = {name: value for name, value in environ.items() if rank is None or not name.startswith("LOCAL_")}
     return {**around, **{name: str(value) for name, value in given.items() if value is not None}}
 
@@ -176,9 +195,21 @@ def job_route(environ: Environ = os.environ) -> str:
     return tcp_url(environ["MASTER_ADDR"], 1)
 
 
-def job_sockets(environ: Environ = os.environ) -> tuple[str, str]:
-    """The congestion control and the interface that are wished for; empty where they are not."""
-    return environ.get("HOCKET_TCP_CONGESTION", ""), environ.get("HOCKET_SOCKET_IFNAME", "")
+def job_sockets(environ: Environ = os.environ) -> SocketOptions:
+    """What is wished for. Raises RendezvousError where it is half said."""
+    files = [environ.get(name, "") for name in _TLS]
+    if any(files) and not all(files):
+        missing = " and ".join(name for name, file in zip(_TLS, files, strict=True) if not file)
+        raise RendezvousError(f"TLS needs three files, of PEM, and {missing} names none: {', '.join(_TLS)}")
+    integrity = environ.get("HOCKET_INTEGRITY", "")
+    if integrity not in ("", "0", "1"):
+        raise RendezvousError(f'HOCKET_INTEGRITY is "{integrity}"; it is 1, or 0')
+    return SocketOptions(
+        environ.get("HOCKET_TCP_CONGESTION", ""),
+        environ.get("HOCKET_SOCKET_IFNAME", ""),
+        (files[0], files[1], files[2]) if all(files) else None,
+        integrity == "1",
+    )
 
 
 @dataclass(frozen=True)
@@ -241,7 +272,7 @@ def child_environ(
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
-    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME"}
+    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

@@ -88,7 +88,7 @@ class Group:
         self.size = len(links.fds)
         self._links = links
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
-        ends = Ends(links.fds, links.events, sockets, links.pidfds, links.places, links.crowd)
+        ends = Ends(links.fds, links.events, sockets, links.pidfds, links.places, links.crowd, links.tls, links.checked)
         native = Native(rank, ends)
         links.close_outboxes()
         self._arena = native.arena()
@@ -474,6 +474,7 @@ def init(
     size: int | None = None,
     rendezvous: str | None = None,
     secret: str | None = None,
+    integrity: bool | None = None,
 ) -> Group:
     """Meet the other ranks of the job and form the group of them all.
 
@@ -483,10 +484,11 @@ def init(
 
     Ranks of several hosts meet at `rendezvous`, "tcp://host:port", where rank 0 listens, or "file:///folder", a new one
     for each job, which all of them see; `rank` and `size` are their places, and `secret` is a text that all of them
-    know and nobody else. What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS and HOCKET_SECRET. Raises
-    RendezvousError.
+    know and nobody else. With `integrity` all that goes between hosts carries a CRC32C, and a byte that changed on its
+    way is an error; all ranks must agree on it. What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS,
+    HOCKET_SECRET and HOCKET_INTEGRITY. Raises RendezvousError.
     """
-    config = Config.from_env(as_if_set(rank, size, rendezvous, secret))
+    config = Config.from_env(as_if_set(rank, size, rendezvous, secret, integrity=integrity))
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout

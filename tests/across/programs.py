@@ -194,6 +194,17 @@ def places(group: hocket.Group) -> None:
     say({"place": [int(os.environ[name]) for name in names], "hosts": len({row.tobytes() for row in hosts})})
 
 
+def marked(group: hocket.Group) -> None:
+    """What lies in these arrays, and in this message, is seen by whoever can read what goes between the hosts."""
+    mark = np.frombuffer(b"not for others!!" * 4000, np.uint8)
+    same(group.broadcast(mark if group.rank == 0 else None), mark)
+    if group.rank == 0:
+        group.send(mark, 1)
+    if group.rank == 1:
+        same(group.recv(0), mark)
+    same(group.split(0, -group.rank).all_gather(mark), np.tile(mark, group.size))
+
+
 def endless(group: hocket.Group) -> None:
     """Calls until one fails."""
     x = np.ones(int(os.environ.get("COUNT", "1000")))

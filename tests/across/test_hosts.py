@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from certificates import certified
 from hosts import Host, hosts, reason
 from moments import until
 
@@ -112,6 +113,50 @@ def test_the_wire_carries_what_was_counted(three: list[Host], layout: tuple[int,
 @pytest.mark.parametrize("program", ["busy", "again"])
 def test_life_across_hosts(three: list[Host], program: str) -> None:
     Job(three, (0, 1, 1), program).good()
+
+
+SNIFFER = """
+import signal, socket, sys
+sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+sock.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+sock.bind(("eth0", 0))
+print("ready", flush=True)
+frames = marks = 0
+while (frame := sock.recv(1 << 17)) != b"end of it" * 9:
+    frames, marks = frames + 1, marks + (b"not for others!!" in frame)
+print(frames, marks, flush=True)
+"""
+LAST = "import socket; s = socket.socket(17, 3); s.bind(('eth0', 3)); s.send(b'end of it' * 9)"
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["clear", "tls"])
+def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden: bool) -> None:
+    """All the packets that pass: those of the meeting, the links, the messages and a subgroup."""
+    reader = three[0].start([sys.executable, "-c", SNIFFER])
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "ready\n"
+    job = Job(three, (0, 1, 1), "marked", **(certified(tmp_path) if hidden else {}))
+    job.good()
+    subprocess.run(three[0].within([sys.executable, "-c", LAST]), check=True)
+    frames, marks = map(int, reader.communicate(timeout=20)[0].split())
+    assert frames > 50
+    assert marks == 0 if hidden else marks > 2
+
+
+@pytest.mark.parametrize("program", ["collectives", "subgroups", "both_ways", "unclaimed"])
+def test_all_of_it_encrypted_and_checked(three: list[Host], tmp_path: Path, program: str) -> None:
+    Job(three, LAYOUTS["mixed"], program, HOCKET_INTEGRITY="1", **certified(tmp_path)).good()
+
+
+def test_whose_certificate_is_another_authoritys_is_told(three: list[Host], tmp_path: Path) -> None:
+    job = Job(three, (0, 1), "endless", SECONDS="3", **certified(tmp_path))
+    job.ranks[1].kill()
+    job.ranks[1].communicate()
+    job.ranks[1] = job.start(1, **certified(tmp_path, "other"))
+    told = job.ends()
+    assert "TLS: " in told[1]["text"], told
+    assert "certificate verify failed" in told[1]["text"], told
+    assert "rank 1 did not arrive" in told[0]["text"], told
 
 
 # ---- deaths ----

@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <thread>
 
 #include "check.h"
 #include "engine/port.h"
+#include "transport/tcp/crc32c.h"
 #include "transport/tcp/keeper.h"
 #include "transport/tcp/link.h"
 
@@ -23,10 +25,11 @@ constexpr int size = 2;
 
 // One rank's outbox and its link to the other one.
 struct Rank {
-  Rank(int number, int fd)
+  Rank(int number, int fd, bool checked = false)
       : bytes(arena_offset(size, slots)),
         box(static_cast<Outbox*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        link(number, size, 1 - number, fd, box, reinterpret_cast<std::byte*>(box), slots) {
+        link(number, size, 1 - number, fd, std::make_shared<tcp::Pipe>(fd), checked, box,
+             reinterpret_cast<std::byte*>(box), slots) {
     fcntl(fd, F_SETFL, O_NONBLOCK);
   }
   ~Rank() { munmap(box, bytes); }
@@ -160,8 +163,8 @@ void survives_nonsense() {
     const int frames = 1 + static_cast<int>(random() % 8);
     for (int i = 0; i < frames; ++i) {
       Frame frame{};
-      frame.kind = 1 + random() % 9;
-      frame.number = static_cast<uint64_t>(i);
+      frame.kind = static_cast<uint16_t>(1 + random() % 9);
+      frame.number = static_cast<uint32_t>(i);
       frame.bytes = random() % 3 == 0 ? static_cast<uint32_t>(random()) : static_cast<uint32_t>(random() % 5000);
       for (uint64_t* field : {&frame.read, &frame.consumed, &frame.a, &frame.b, &frame.c, &frame.d})
         *field = random() % 2 == 0 ? random() : random() % 70000;
@@ -185,6 +188,68 @@ void survives_nonsense() {
     (own.link.broken() ? refused : taken) += 1;
   }
   check(refused > 500 && taken > 20, refused, " refused, ", taken, " taken: too few of one of them");
+}
+
+void counts_the_checksum_that_others_count() {
+  const auto* digits = reinterpret_cast<const std::byte*>("123456789");
+  check(tcp::crc32c(0, digits, 9) == 0xe3069283, "it is another sum than in RFC 3720");
+  check(tcp::crc32c_by_table(0, digits, 9) == 0xe3069283, "by the table it is another one");
+  std::mt19937_64 random(5);
+  Bytes data(20'000);
+  for (std::byte& byte : data) byte = std::byte(random());
+  for (int trial = 0; trial < 500; ++trial) {
+    const size_t begin = random() % 100, bytes = random() % (data.size() - begin), cut = random() % (bytes + 1);
+    const uint32_t expected = tcp::crc32c_by_table(0, data.data() + begin, bytes);
+    check(tcp::crc32c(0, data.data() + begin, bytes) == expected, bytes, " bytes have another sum");
+    const uint32_t first = tcp::crc32c(0, data.data() + begin, cut);
+    check(tcp::crc32c(first, data.data() + begin + cut, bytes - cut) == expected, "in two parts it is another one");
+  }
+}
+
+// One bit is changed on its way, any bit: the link breaks, and nothing that was delivered is wrong.
+void notices_what_was_changed_on_its_way() {
+  std::mt19937_64 random(13);
+  Bytes data(30'000);
+  for (uint64_t k = 0; k < data.size(); ++k) data[k] = std::byte(mix(2, k, 7));
+  const std::array<uint64_t, 3> lengths{40, 30'000, 9'000};
+  size_t all = 0;  // bytes that are sent, as the first trial shows, which changes none
+  for (int trial = 0; trial < 400; ++trial) {
+    int near[2], away[2];
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, near) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, away) == 0, "sockets");
+    {
+      Rank from(0, near[0], true), to(1, away[1], true);
+      fcntl(near[1], F_SETFL, O_NONBLOCK);
+      for (uint64_t i = 0; i < lengths.size(); ++i) from.post(i, 1, data.data(), lengths[i], {i, 5});
+      from.box->board[1].fingerprint = 42;
+      from.box->board[1].call = 1;
+      const size_t changed = trial == 0 ? SIZE_MAX : trial < 300 ? random() % all : trial - 300;
+      size_t passed_on = 0;
+      for (int turn = 0; turn < 40 && !to.link.broken(); ++turn) {
+        from.link.beat(Clock::now(), std::chrono::seconds(0));
+        std::byte buffer[8192];
+        for (ssize_t n; (n = read(near[1], buffer, sizeof buffer)) > 0; passed_on += static_cast<size_t>(n)) {
+          if (changed >= passed_on && changed < passed_on + static_cast<size_t>(n))
+            buffer[changed - passed_on] ^= std::byte(1 << random() % 8);
+          check(write(away[0], buffer, static_cast<size_t>(n)) == n, "it does not fit");
+        }
+        to.link.turn();
+      }
+      if (trial == 0) all = passed_on;
+      check((to.link.broken() != nullptr) == (trial != 0), "byte ", changed, " was changed, and the link ",
+            to.link.broken() ? to.link.broken() : "holds");
+      const Outbox* mirror = to.link.mirror();
+      for (uint64_t i = 0; i < lengths.size(); ++i) {
+        const Descriptor& d = to.link.mirror()->descriptors(size, 1)[i];
+        check(trial != 0 || d.turn == i + 1, "message ", i, " is missing");
+        if (d.turn != i + 1) continue;
+        const std::byte* found = d.kind == Descriptor::here ? d.payload : to.link.mirror()->slots(size) + d.offset;
+        check(d.call == i && d.place == 5 && d.bytes == lengths[i] && std::memcmp(found, data.data(), d.bytes) == 0,
+              "message ", i, " was delivered, and is another one");
+      }
+      check(mirror->board[1].call == 0 || mirror->board[1].fingerprint == 42, "another call was heard");
+    }
+    for (int fd : {near[0], near[1], away[0], away[1]}) close(fd);
+  }
 }
 
 // Both ends part at once or one after the other, and what was sent before is there.
@@ -218,6 +283,8 @@ int main() {
   does_not_stand_in_its_own_way();
   sends_nothing_of_the_callers_after_a_fence();
   survives_nonsense();
+  counts_the_checksum_that_others_count();
+  notices_what_was_changed_on_its_way();
   parts_without_loss();
   return report();
 }

@@ -93,5 +93,5 @@ def test_where_the_ranks_meet_at_no_address(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_wish_is_read_from_the_environment() -> None:
     given = {"RANK": "0", "WORLD_SIZE": "2", "HOCKET_RENDEZVOUS": "tcp://a:1", "HOCKET_SECRET": "x"}
-    assert Config.from_env({**given, "HOCKET_SOCKET_IFNAME": "^docker"}).interface == "^docker"
-    assert Config.from_env(given).interface == ""
+    assert Config.from_env({**given, "HOCKET_SOCKET_IFNAME": "^docker"}).sockets.interface == "^docker"
+    assert Config.from_env(given).sockets.interface == ""

@@ -18,10 +18,12 @@ constexpr uint64_t window = 4 << 20;       // bytes of messages to one reader th
 constexpr uint64_t mail_piece = 64 << 10;  // of a stream, in one frame
 
 struct alignas(line) Frame {
-  enum Kind : uint32_t { call = 1, text, message, mail, stuck, reason, left, pulse };
-  uint32_t kind;
+  enum Kind : uint16_t { call = 1, text, message, mail, stuck, reason, left, pulse };
+  uint16_t kind;
+  uint16_t half;      // of the sum over this head alone: so that no length is believed that was changed on its way
   uint32_t bytes;     // that follow
-  uint64_t number;    // of this frame on its link, from 0
+  uint32_t number;    // of this frame on its link, from 0
+  uint32_t sum;       // CRC32C of all of it, counted with zeros in these two; where the ranks have agreed on it
   uint64_t read;      // messages that the sender of this frame has read of its reader's
   uint64_t consumed;  // and up to where it has read its stream
   // clang-format off

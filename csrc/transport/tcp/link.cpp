@@ -1,7 +1,8 @@
 #include "transport/tcp/link.h"
 
 #include <sys/mman.h>
-#include <sys/socket.h>
+
+#include <utility>
 
 namespace hocket::tcp {
 
@@ -17,11 +18,14 @@ void* anonymous(uint64_t bytes) {
 
 }  // namespace
 
-Link::Link(int rank, int size, int peer, int socket, Outbox* own, const std::byte* arena, uint64_t slots)
+Link::Link(int rank, int size, int peer, int socket, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own,
+           const std::byte* arena, uint64_t slots)
     : rank_(rank),
       size_(size),
       peer_(peer),
       socket_(socket),
+      pipe_(std::move(pipe)),
+      checked_(checked),
       own_(own),
       own_arena_(arena),
       own_slots_(own->slots(size)),
@@ -31,6 +35,7 @@ Link::Link(int rank, int size, int peer, int socket, Outbox* own, const std::byt
       mail_{mirror_->slots(size) + window, size},
       heard_((Clock::now() + grace).time_since_epoch().count()),
       buffer_(std::make_unique<std::byte[]>(buffered)) {
+  pipe_->read_ahead();
   mirror_->sleepers = 1;  // to wake it is to send what is new
 }
 
@@ -43,7 +48,7 @@ void Link::fail(const char* why) {
 
 void Link::shut() {
   const std::lock_guard lock(sending_);
-  if (socket() >= 0) shutdown(socket(), SHUT_WR);
+  if (socket() >= 0) pipe_->shut();
 }
 
 void Link::disconnect() {

@@ -26,14 +26,17 @@
 #include "transport/outbox/layout.h"
 #include "transport/outbox/wire.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/pipe.h"
 #include "wait/wait.h"
 
 namespace hocket::tcp {
 
 class Link final : public Wire {
  public:
-  // `socket` is not owned; `arena` is where views in our outbox are counted from. `slots`: bytes of our slots.
-  Link(int rank, int size, int peer, int socket, Outbox* own, const std::byte* arena, uint64_t slots);
+  // `socket` is not owned, and `pipe` is what goes over it; `arena` is where views in our outbox are counted from.
+  // `slots`: bytes of our slots. `checked`: every frame carries a checksum, here and at the other end.
+  Link(int rank, int size, int peer, int socket, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own,
+       const std::byte* arena, uint64_t slots);
   ~Link() override;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -84,6 +87,7 @@ class Link final : public Wire {
   bool left(Outgoing& to);
   void begin(Outgoing& to, Frame::Kind kind, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0);
   static void attach(Outgoing& to, const void* data, uint64_t bytes);
+  static void seal(Outgoing& to);
 
   // receiving.cpp; the lock is held
   bool receive();
@@ -97,6 +101,8 @@ class Link final : public Wire {
 
   const int rank_, size_, peer_;
   std::atomic<int> socket_;
+  const std::shared_ptr<Pipe> pipe_;
+  const bool checked_;
   Outbox* const own_;
   const std::byte *const own_arena_, *const own_slots_;
   const uint64_t mirror_bytes_;
@@ -134,6 +140,7 @@ class Link final : public Wire {
   std::unique_ptr<std::byte[]> buffer_;
   size_t first_ = 0, last_ = 0;  // what of it is not parsed
   Frame frame_{};                // that is open
+  uint32_t sum_ = 0;             // of it, as far as it is here
   bool open_ = false;
   std::byte* to_ = nullptr;  // where the rest of its bytes goes, in up to two pieces
   uint64_t room_ = 0;        // in the first of them

@@ -1,10 +1,9 @@
 // What is received: frames, taken apart and put where the mirror's readers look for it.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
 namespace hocket::tcp {
@@ -34,14 +33,11 @@ bool Link::receive() {
   parts[count++] = {buffer_.get() + last_, buffered - last_};
   size_t asked = 0;
   for (size_t i = 0; i < count; ++i) asked += parts[i].iov_len;
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t n = recvmsg(socket(), &message, MSG_DONTWAIT);
+  const ssize_t n = pipe_->receive({parts.data(), count});
   if (n < 0 && errno == EINTR) return true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (n <= 0) {
-    fail("died");
+    fail(n < 0 && errno == EPROTO ? "sent what TLS does not accept" : "died");
     return false;
   }
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -49,7 +45,8 @@ bool Link::receive() {
   landed(direct);
   last_ += static_cast<size_t>(n) - direct;
   if (!parse()) {
-    fail("sent what no rank sends");
+    fail(checked_ ? "sent bytes that were changed on their way (the integrity check failed)"
+                  : "sent what no rank sends");
     return false;
   }
   return static_cast<size_t>(n) == asked;
@@ -65,6 +62,7 @@ bool Link::parse() {
         landed(bytes);
       }
       if (missing_ != 0) return true;
+      if (checked_ && sum_ != frame_.sum) return false;
       close();
       open_ = false;
       ++closed_;
@@ -72,7 +70,14 @@ bool Link::parse() {
     if (last_ - first_ < sizeof frame_) return true;
     std::memcpy(&frame_, buffer_.get() + first_, sizeof frame_);
     first_ += sizeof frame_;
-    if (frame_.number != closed_ || !open()) return false;
+    if (checked_) {
+      Frame head = frame_;
+      head.half = 0;
+      head.sum = 0;
+      sum_ = crc32c(0, reinterpret_cast<const std::byte*>(&head), sizeof head);
+      if (frame_.half != static_cast<uint16_t>(sum_)) return false;
+    }
+    if (frame_.number != static_cast<uint32_t>(closed_) || !open()) return false;
     open_ = true;
     missing_ = frame_.bytes;
   }
@@ -112,6 +117,10 @@ bool Link::open() {
 // So many bytes of the frame are where they belong.
 void Link::landed(uint64_t bytes) {
   const uint64_t here = std::min(bytes, room_);
+  if (checked_) {
+    sum_ = crc32c(sum_, to_, here);
+    if (bytes != here) sum_ = crc32c(sum_, then_, bytes - here);
+  }
   missing_ -= bytes;
   to_ += here;
   room_ -= here;

@@ -1,10 +1,9 @@
 // What is sent: what the outbox holds beyond what the other end has been told, in frames, as the socket takes them.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
 namespace hocket::tcp {
@@ -20,12 +19,14 @@ void Link::push() {
   while (!broken() && socket() >= 0) {
     if (done_ == batched_) {
       done_ = batched_ = 0;
-      while (batched_ < most_frames && compose(batch_[batched_])) ++batched_;
+      for (; batched_ < most_frames && compose(batch_[batched_]); ++batched_) {
+        if (checked_) seal(batch_[batched_]);
+      }
       if (batched_ == 0) break;
     }
     if (!flush()) return;
   }
-  stuck_ = false;
+  stuck_ = socket() >= 0 && !pipe_->flush();
 }
 
 // Hands the batch to the kernel; false where that takes no more.
@@ -41,10 +42,7 @@ bool Link::flush() {
       if (part.iov_len != 0) parts[count++] = part;
     }
   }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t n = sendmsg(socket(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n = pipe_->send({parts.data(), count});
   if (n >= 0) {
     sent(static_cast<size_t>(n));
     return true;
@@ -73,7 +71,7 @@ void Link::sent(size_t bytes) {
 void Link::begin(Outgoing& to, Frame::Kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   told_read_ = own_->counts()[peer_].read.load(std::memory_order_acquire);
   told_consumed_ = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
-  to.frame = {kind, 0, frames_++, told_read_, told_consumed_, a, b, c, d};
+  to.frame = {kind, 0, 0, static_cast<uint32_t>(frames_++), 0, told_read_, told_consumed_, a, b, c, d};
   to.parts[0] = {&to.frame, sizeof to.frame};
   to.count = 1;
   to.message = 0;
@@ -84,6 +82,15 @@ void Link::attach(Outgoing& to, const void* data, uint64_t bytes) {
   if (bytes == 0) return;
   to.frame.bytes += static_cast<uint32_t>(bytes);
   to.parts[to.count++] = {const_cast<void*>(data), bytes};
+}
+
+void Link::seal(Outgoing& to) {
+  uint32_t sum = crc32c(0, reinterpret_cast<const std::byte*>(&to.frame), sizeof to.frame);
+  const auto half = static_cast<uint16_t>(sum);
+  for (int k = 1; k < to.count; ++k)
+    sum = crc32c(sum, static_cast<const std::byte*>(to.parts[k].iov_base), to.parts[k].iov_len);
+  to.frame.half = half;
+  to.frame.sum = sum;
 }
 
 bool Link::compose(Outgoing& to) { return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || left(to); }

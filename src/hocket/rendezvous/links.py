@@ -28,8 +28,9 @@ import weakref
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
+from .._core import Credentials, Tls
 from ..addresses import tcp_url
-from ..config import HOCKET_RUN, Config
+from ..config import HOCKET_RUN, Config, SocketOptions
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import HOW, Card, exchange, places, whereabouts
@@ -39,18 +40,24 @@ from .mesh import Gone, Look, Mesh
 from .server import CLOSED, StoreServer
 from .sockets import explained, listen, reason, steer
 from .store import Absent, Closed, SocketStore, Store, Taken
+from .tls import TlsSocket, credentials
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a rank needs to be linked with others, also once more: the job's secret, the way to other hosts, whether it
-    shares memory with nobody, the congestion control of its TCP sockets, and the interface (both empty: chosen)."""
+    shares memory with nobody, how its TCP sockets are to be, and what it shows where they use TLS."""
 
     secret: bytes = field(repr=False)
     towards: str = ""
     alone: bool = False
-    congestion: str = ""
-    interface: str = ""
+    sockets: SocketOptions = field(default_factory=SocketOptions)
+    tls: Credentials | None = None
+
+    @staticmethod
+    def of(secret: bytes, towards: str, alone: bool, sockets: SocketOptions) -> Terms:
+        """These terms, with what the files of certificates hold. Raises RendezvousError where they are no good."""
+        return Terms(secret, towards, alone, sockets, credentials(sockets.tls))
 
 
 @dataclass(eq=False)
@@ -85,6 +92,16 @@ class Links:
     def is_far(self) -> bool:
         """Whether there are several hosts."""
         return len(set(self.places)) > 1
+
+    @property
+    def tls(self) -> list[Tls | None]:
+        """What goes over each socket, where it is encrypted."""
+        return [sock.tls if isinstance(sock, TlsSocket) else None for sock in self.sockets]
+
+    @property
+    def checked(self) -> bool:
+        """Whether all that goes between hosts carries checksums."""
+        return self.terms is not None and self.terms.sockets.integrity
 
     def name(self, rank: int) -> str:
         """How messages call a rank."""
@@ -223,7 +240,7 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
     meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
     try:
         with explained("this rank cannot meet the others"):
-            meeting.door = meeting.door or Door.open(config.towards, config.interface)
+            meeting.door = meeting.door or Door.open(config.towards, config.sockets.interface)
             links = _meet(config, fd, deadline, meeting.door, f"{meeting.number}/")
         meeting.over()
         return links
@@ -239,7 +256,7 @@ def join(config: Config, fd: int, timeout: float | None = None) -> Links:
 
 def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
     """Find the store, or open it, and connect."""
-    terms = Terms(config.secret, config.towards, config.transport == "tcp", config.congestion, config.interface)
+    terms = Terms.of(config.secret, config.towards, config.transport == "tcp", config.sockets)
 
     def link(store: Store) -> Links:
         return connect(store, config.rank, config.size, fd, deadline.left(), prefix, terms=terms, door=door)
@@ -257,10 +274,10 @@ def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) 
     with ExitStack() as stack:
         try:
             if config.hosts_store:
-                server = StoreServer(address, config.secret, deadline.left(), patient=False)
+                server = StoreServer(address, config.secret, deadline.left(), patient=False, tls=terms.tls)
                 stack.enter_context(closing(server)).start()
             while True:
-                store = stack.enter_context(closing(SocketStore(address, config.secret, deadline.left())))
+                store = stack.enter_context(closing(SocketStore(address, config.secret, deadline.left(), terms.tls)))
                 try:
                     return link(store)
                 except Closed as error:
@@ -295,13 +312,15 @@ def connect(
     """
     deadline = Deadline(timeout)
     with ExitStack() as stack, explained("this rank cannot be connected"):
-        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.interface)))
+        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets.interface)))
         try:
-            store.set(f"{prefix}size", str(size).encode())
+            checked = " with integrity" * terms.sockets.integrity
+            store.set(f"{prefix}size", f"{size}{checked}".encode())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
-            words = f"two jobs met at one address: one has {size} ranks, the other {theirs}"
-            raise RendezvousError(f"{words}: do all agree on the size?{taken.hint}") from None
+            words = f"two jobs met at one address: one has {size} ranks{checked}, the other {theirs}"
+            what = "integrity" if "integrity" in checked + theirs else "the size"
+            raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
         card = door.card(rank, terms.alone)
         door.told = True
         blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)
@@ -325,7 +344,7 @@ def meet_at(
         hosts = places(cards)
         near = [host == hosts[rank] for host in hosts]
         addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
-        mesh = Mesh(door.listeners, [str(card) for card in cards], addresses, rank, terms.secret)
+        mesh = Mesh(door.listeners, [str(card) for card in cards], addresses, rank, terms.secret, terms.tls)
         given = [fd, pidfd]
         if not all(near):
             given.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
@@ -343,7 +362,7 @@ def meet_at(
             fds[peer] = fd
     try:
         for sock, _ in found.values():
-            steer(sock, terms.congestion)
+            steer(sock, terms.sockets.congestion)
     except RendezvousError:
         links.close()
         raise

@@ -22,11 +22,13 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TypeAlias
 
+from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .parcels import Incoming, Outgoing
 from .reception import Reception
 from .sockets import Address, Handshake, finish, reach, reason
+from .tls import secured
 
 GREETING = struct.Struct("<IQ")  # the rank, and which of its greetings this is: of two lines the later one counts
 _MET = b"\1"
@@ -73,9 +75,10 @@ class Mesh:
         addresses: Sequence[str],
         rank: int,
         secret: bytes,
+        tls: Credentials | None = None,
     ) -> None:
         self._listeners, self._names, self._addresses = listeners, names, addresses
-        self._rank, self._secret = rank, secret
+        self._rank, self._secret, self._tls = rank, secret, tls
         self._fds: Sequence[int] = ()
         self._undial = list(range(rank))  # who is still to be dialled
         self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
@@ -118,7 +121,9 @@ class Mesh:
             with ExitStack() as stack:
                 self._halls = [
                     stack.enter_context(
-                        closing(Reception(sock, self._secret, selector, self._open, patient=False, name=name))
+                        closing(
+                            Reception(sock, self._secret, selector, self._open, patient=False, name=name, tls=self._tls)
+                        )
                     )
                     for sock, name in self._listeners
                 ]
@@ -159,6 +164,8 @@ class Mesh:
         self._selector.unregister(sock)
         try:
             finish(sock)
+            sock = secured(sock, self._tls, calls=True)
+            self._undo.callback(sock.close)
             handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
         except ConnectionRefusedError as error:
             raise Gone(f"{self._names[peer]} is not there any more: {error}") from error

@@ -13,9 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, USED_UP, Handshake
+from .tls import secured
 
 STRANGERS = 256  # at a time; members of the job do not remain strangers for long
 _AT_ONCE = 64  # callers that are taken before others get their turn
@@ -36,7 +38,8 @@ class Reception:
 
     `welcome` gets each proven socket, which is non-blocking and in no selector. The listener stays the owner's. Where
     descriptors are used up, one who is `patient` waits for better times, and others get the OSError. `name` is what the
-    listener is called in proofs; None: as the kernel calls it.
+    listener is called in proofs; None: as the kernel calls it. Over TCP those who come must come through `tls`, where
+    it is given.
     """
 
     def __init__(
@@ -48,8 +51,9 @@ class Reception:
         *,
         patient: bool = True,
         name: bytes | None = None,
+        tls: Credentials | None = None,
     ) -> None:
-        self._name = name
+        self._name, self._tls = name, tls
         self._listener, self._secret, self._selector, self._welcome = listener, secret, selector, welcome
         self.patient = patient
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
@@ -99,6 +103,7 @@ class Reception:
             sock.setblocking(False)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = secured(sock, self._tls, calls=False)
             stranger = _Stranger(sock, Handshake(sock, self._secret, "host", self._name))
         except (OSError, RendezvousError):  # another user, or gone again
             sock.close()

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .reception import Reception
@@ -38,12 +39,26 @@ class StoreServer:
     descriptors, one that is `patient` waits until some are closed; others close, and tell that all who wait.
     """
 
-    def __init__(self, address: str, secret: bytes, timeout: float = SLACK, *, patient: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        timeout: float = SLACK,
+        *,
+        patient: bool = True,
+        tls: Credentials | None = None,
+    ) -> None:
         with ExitStack() as undo, explained(f"the meeting point {address} cannot be opened"):
             self._listener = undo.enter_context(_bind(address, Deadline(timeout)))
             self._selector = undo.enter_context(selectors.DefaultSelector())
             self._reception = Reception(
-                self._listener, secret, self._selector, self._welcome, patient=patient, name=Address.of(address).name
+                self._listener,
+                secret,
+                self._selector,
+                self._welcome,
+                patient=patient,
+                name=Address.of(address).name,
+                tls=tls,
             )
             undo.pop_all()
         self._notes: dict[str, bytes] = {}

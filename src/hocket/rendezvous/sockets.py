@@ -37,9 +37,11 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from .._core import Credentials
 from ..addresses import host_and_port
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
+from .tls import ALERT, NOT_HERE, secured
 
 MAX_FRAME = 1 << 20  # bytes
 SLACK = 5.0  # seconds that a handshake may take, and an answer beyond the wait that was asked for
@@ -99,7 +101,7 @@ def steer(sock: socket.socket, congestion: str) -> None:
             ) from None
 
 
-def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
+def dial(address: str, secret: bytes, deadline: Deadline, tls: Credentials | None = None) -> socket.socket:
     """A verified socket to who listens at `address`, who may come, or come again, later. TimeoutError after the
     deadline."""
     nap = 0.001
@@ -109,6 +111,7 @@ def dial(address: str, secret: bytes, deadline: Deadline) -> socket.socket:
                 undo.enter_context(sock)
                 with suppress(EOFError, ConnectionError):  # it went away before it knew us
                     _wait_connected(sock, deadline)
+                    sock = undo.enter_context(secured(sock, tls, calls=True))
                     verify(sock, secret, "caller", Address.of(address).name, deadline)
                     undo.pop_all()
                     return sock
@@ -210,7 +213,7 @@ class Handshake:
             except BlockingIOError:
                 return False
             if not data:
-                raise EOFError("the other end closed the connection")
+                raise _hung_up(self._held)
             self.begun = True
             self._held += data
             if len(self._held) == self._needed:
@@ -219,6 +222,11 @@ class Handshake:
                     self._needed = self._proof.send(held)
                 except StopIteration:
                     return True
+
+
+def _hung_up(said: bytes | bytearray) -> Exception:
+    """What it means that the other end closed the connection after it had said this."""
+    return RendezvousError(NOT_HERE) if said.startswith(ALERT) else EOFError("the other end closed the connection")
 
 
 def verify(sock: socket.socket, secret: bytes, role: str, name: bytes | None, deadline: Deadline) -> None:
@@ -242,7 +250,7 @@ def read(sock: socket.socket, count: int, deadline: Deadline) -> bytes:
         sock.settimeout(max(deadline.left(), 0.001))
         piece = sock.recv(count - len(data))
         if not piece:
-            raise EOFError("the other end closed the connection")
+            raise _hung_up(data)
         data += piece
     return bytes(data)
 

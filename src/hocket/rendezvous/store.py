@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Protocol
 
+from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, dial, read_frame, reason, write_frame
@@ -46,10 +47,10 @@ class SocketStore:
     Raises RendezvousError where nobody listens at `address` within `timeout` seconds, or another user or job does.
     """
 
-    def __init__(self, address: str, secret: bytes, timeout: float) -> None:
+    def __init__(self, address: str, secret: bytes, timeout: float, tls: Credentials | None = None) -> None:
         deadline = Deadline(timeout)
         try:
-            self._socket = dial(address, secret, deadline)
+            self._socket = dial(address, secret, deadline, tls)
         except TimeoutError:
             raise Absent(f"nobody opened the meeting point {address} within {deadline}") from None
         except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Failure, Prepared, Program
+from .._core import Custom, Endpoint, Failure, Prepared, Program, Tls
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
@@ -32,7 +32,7 @@ class Ends(NamedTuple):
     `fds` are the outboxes (`create_outbox`) of the ranks of this host, and `events` their eventfds, which are needed at
     the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
     to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
-    machine.
+    machine. tls[r], where there is one, is what goes over sockets[r]; `checked`: all that goes there has checksums.
     """
 
     fds: list[int]
@@ -41,6 +41,8 @@ class Ends(NamedTuple):
     pidfds: list[int]
     places: list[int]
     crowd: int
+    tls: list[Tls | None]
+    checked: bool
 
 
 class Native:
@@ -56,7 +58,16 @@ class Native:
         arena = this_host().memory
         try:
             self.endpoint = Endpoint(
-                rank, ends.fds, ends.sockets, ends.pidfds, ends.events, slots_bytes(), arena, ends.crowd
+                rank,
+                ends.fds,
+                ends.sockets,
+                ends.pidfds,
+                ends.events,
+                slots_bytes(),
+                arena,
+                ends.crowd,
+                ends.tls,
+                ends.checked,
             )
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None

@@ -79,7 +79,7 @@ class Base(dist.ProcessGroup):
                 size,
                 fd,
                 timeout,
-                terms=Terms(job_secret(), job_route(), False, *job_sockets()),
+                terms=Terms.of(job_secret(), job_route(), False, job_sockets()),
             ),
         )
         self._executor = Executor()

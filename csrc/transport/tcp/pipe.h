@@ -1,0 +1,37 @@
+// A connected socket as two streams of bytes that never wait: in clear, or through TLS (tls.h).
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+
+namespace hocket::tcp {
+
+class Pipe {
+ public:
+  explicit Pipe(int socket) : socket_(socket) {}
+  virtual ~Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  // How many bytes were taken, of `parts` in their order, and need not be there any more; or -1, and errno, as of
+  // sendmsg.
+  virtual ssize_t send(std::span<iovec> parts);
+  // How many came; 0 where nothing will come any more; or -1, and errno, as of recvmsg. Fewer than asked for: no more
+  // are there.
+  virtual ssize_t receive(std::span<iovec> parts);
+  // Whether the socket has all that was taken.
+  virtual bool flush() { return true; }
+  // From now on `receive` may take more from the socket than it gives: who waits for the socket calls it first, until
+  // nothing is left.
+  virtual void read_ahead() {}
+  // Nothing more will be sent.
+  virtual void shut();
+
+ protected:
+  const int socket_;  // not owned
+};
+
+}  // namespace hocket::tcp
