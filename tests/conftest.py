@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worlds import TRANSPORTS, Worlds
+from worlds import TRANSPORTS, USUAL, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
 
@@ -19,7 +19,19 @@ def pytest_unconfigure() -> None:
     faulthandler.dump_traceback_later(60, exit=True)
 
 
-@pytest.fixture(scope="session", params=TRANSPORTS)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Over what the worlds of processes are linked."""
+    parser.addoption("--transports", default=",".join(USUAL), help=f"of {', '.join(TRANSPORTS)} (default: %(default)s)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that ask for a world are made over each transport, unless their module has one of its own."""
+    if "transport" in metafunc.fixturenames and not hasattr(metafunc.module, "transport"):
+        chosen = metafunc.config.getoption("--transports").split(",")
+        metafunc.parametrize("transport", chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def transport(request: pytest.FixtureRequest) -> str:
     """The name of each transport in turn."""
     return str(request.param)

@@ -13,6 +13,7 @@ and the kernel kills the rest.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -22,11 +23,17 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection
+from functools import cache
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from certificates import certified
+from hosts import Host, hosts
 
 E = TypeVar("E", bound=BaseException)
 
@@ -34,12 +41,27 @@ SIZES = (1, 2, 3, 4, 5, 8)
 TIMEOUT = 60.0  # of the groups: beyond every deadline that a test of speedy detection would accept
 DEADLINE = 120.0  # of one run
 
-# Every transport there is, and the variables that make the processes of a world choose it. What tests/conformance
-# promises is proved over each: another one is one line here.
-TRANSPORTS: dict[str, dict[str, str]] = {
-    "shm": {},
-    "tcp": {"HOCKET_TRANSPORT": "tcp", "HOCKET_SECRET": "of these worlds"},
+SECRET = {"HOCKET_SECRET": "of these worlds"}
+
+
+class Transport(NamedTuple):
+    """The variables that make the processes of a world choose it; and, where it takes several hosts (hosts.py), the
+    host of each rank: the ranks after the last one go round."""
+
+    variables: dict[str, str]
+    layout: tuple[int, ...] = ()
+    certified: bool = False
+
+
+# Every transport there is. What tests/conformance promises is proved over each: another one is one line here.
+TRANSPORTS = {
+    "shm": Transport({}),
+    "tcp": Transport({"HOCKET_TRANSPORT": "tcp", **SECRET}),
+    "tls": Transport({"HOCKET_TRANSPORT": "tcp", "HOCKET_INTEGRITY": "1", **SECRET}, certified=True),
+    "2x2": Transport(SECRET, (0, 0, 1, 1)),
+    "3+1": Transport(SECRET, (0, 0, 0, 1)),
 }
+USUAL = ("shm", "tcp")  # the others where pytest is told --transports
 
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
@@ -149,10 +171,14 @@ class World:
         self.processes, self.pipes, self.group = [], [], ""
 
     def _open(self) -> None:
+        transport = TRANSPORTS[self.transport]
+        chosen = {**transport.variables, **(_certificates() if transport.certified else {})}
+        if transport.layout:
+            chosen["HOCKET_RENDEZVOUS"] = f"tcp://{_hosts()[0].address}:{4100 + next(_jobs)}"
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
-            chosen = TRANSPORTS[self.transport]
-            process = _context.Process(target=_serve, args=(rank, self.size, theirs, chosen), daemon=True)
+            place = _hosts()[transport.layout[rank % len(transport.layout)]].pid if transport.layout else 0
+            process = _context.Process(target=_serve, args=(rank, self.size, theirs, chosen, place), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -219,8 +245,33 @@ class _Rank:
             group.__exit__(type(error) if error else None, error, None)
 
 
-def _serve(rank: int, size: int, pipe: Connection, chosen: dict[str, str]) -> None:
+@cache
+def _hosts() -> list[Host]:
+    """Two, for as long as pytest runs."""
+    return _held.enter_context(hosts(2))
+
+
+@cache
+def _certificates() -> dict[str, str]:
+    return certified(Path(_held.enter_context(tempfile.TemporaryDirectory())))
+
+
+_held = contextlib.ExitStack()
+atexit.register(_held.close)
+
+
+def _enter(host: int) -> None:
+    """Move to the host that this process holds."""
+    for kind in ("net", "uts", "ipc", "mnt"):
+        with Path(f"/proc/{host}/ns/{kind}").open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
+                raise OSError(ctypes.get_errno(), f"the namespace {kind} of {host} cannot be entered")
+
+
+def _serve(rank: int, size: int, pipe: Connection, chosen: dict[str, str], host: int) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the fork server, which ends with pytest
+    if host:
+        _enter(host)
     faulthandler.register(signal.SIGUSR1)
     here = _Rank(rank, size, chosen)
     while True:
