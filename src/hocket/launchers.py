@@ -6,6 +6,7 @@ What they are read from is handed over by `config`, which alone reads the enviro
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,14 @@ Environ = Mapping[str, str]
 @dataclass(frozen=True)
 class Launcher:
     """One of them. `variables` are the rank, the size, the local rank and the local size; the last two may be absent.
-    `job` is what no two jobs of one user on one host share; where one of `triggers` is set, it is this launcher."""
+    `job` is what no two jobs of one user on one host share; where one of `triggers` is set, it is this launcher. `told`
+    is how a user hands its ranks on several hosts what it cannot tell them, the `{address}` at which rank 0 listens."""
 
     name: str
     variables: tuple[str, str, str, str]
     job: Callable[[Environ], tuple[str, ...]]
     triggers: tuple[str, ...]
+    told: str
 
     @staticmethod
     def of(environ: Environ) -> Launcher | None:
@@ -46,8 +49,14 @@ class Launcher:
         local_size = integer(environ, local_size_name, 1, size, default=str(size))
         if local_size != size:
             here = f"{local_size} of them on this host ({local_size_name})"
-            raise RendezvousError(f"{self.name} started {size} ranks, {here}: {_ONE_HOST}")
+            raise RendezvousError(f"{self.name} started {size} ranks, {here}: {self.on_several_hosts(rank)}")
         return rank, size, integer(environ, local_rank_name, 0, local_size - 1, default=str(rank)), local_size
+
+    def on_several_hosts(self, rank: int) -> str:
+        """What is missing there; rank 0 knows best how its own host is called."""
+        address = f"tcp://{socket.gethostname() if rank == 0 else 'HOST'}:4711"
+        whose = "" if rank == 0 or "{address}" not in self.told else ", HOST being that of rank 0"
+        return f"the ranks of several hosts need a HOCKET_SECRET{self.told.format(address=address)}{whose}"
 
 
 def text(environ: Environ, name: str) -> str:
@@ -100,14 +109,13 @@ def _mpich(environ: Environ) -> tuple[str, ...]:
 def _srun(environ: Environ) -> tuple[str, ...]:
     nodes = integer(environ, "SLURM_STEP_NUM_NODES", 1, default="1")
     if nodes != 1:
-        raise RendezvousError(f"srun started this step on {nodes} hosts (SLURM_STEP_NUM_NODES): {_ONE_HOST}")
+        advice = SRUN.on_several_hosts(int(environ.get("SLURM_PROCID", "0")))
+        raise RendezvousError(f"srun started this step on {nodes} hosts (SLURM_STEP_NUM_NODES): {advice}")
     return text(environ, "SLURM_JOB_ID"), text(environ, "SLURM_STEP_ID")
 
 
-_ONE_HOST = (
-    "the ranks of several hosts need a HOCKET_SECRET, the same on all (openssl rand -hex 16 makes one), and "
-    "HOCKET_RENDEZVOUS=tcp://host:port to meet at, unless torchrun tells them"
-)
+_MAKE = "export HOCKET_SECRET=$(openssl rand -hex 16)"
+_PASSED_ON = f" and a HOCKET_RENDEZVOUS to meet at: {_MAKE} HOCKET_RENDEZVOUS={{address}} before it is started"
 IDENTITIES = (
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
     *("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"),
@@ -120,13 +128,16 @@ _PMI = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 _SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "")
 PLAIN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
-TORCHRUN = Launcher("torchrun", PLAIN, _torchrun, PLAIN[:2])
-LAUNCHERS = (
-    TORCHRUN,
-    Launcher("mpirun (Open MPI)", _OMPI, _open_mpi, _OMPI[:2]),
-    Launcher("mpirun (MPICH)", _PMI, _mpich, _PMI[:2]),
-    Launcher("srun", _SLURM, _srun, _SLURM[1:2]),
+TORCHRUN = Launcher("torchrun", PLAIN, _torchrun, PLAIN[:2], f", the same on all of them: {_MAKE}")
+OPEN_MPI = Launcher(
+    "mpirun (Open MPI)",
+    _OMPI,
+    _open_mpi,
+    _OMPI[:2],
+    f" and a HOCKET_RENDEZVOUS to meet at: {_MAKE}, and mpirun -x HOCKET_SECRET -x HOCKET_RENDEZVOUS={{address}} ...",
 )
+SRUN = Launcher("srun", _SLURM, _srun, _SLURM[1:2], _PASSED_ON)
+LAUNCHERS = (TORCHRUN, OPEN_MPI, Launcher("mpirun (MPICH)", _PMI, _mpich, _PMI[:2], _PASSED_ON), SRUN)
 
 
 def _proc(pid: int, name: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
     "PMIX_NAMESPACE": "prterun-host-77@1",
 }
+RANKS = ("RANK", "LOCAL_RANK", *(f"OMPI_COMM_WORLD_{w}RANK" for w in ("", "LOCAL_")), "PMI_RANK", "MPI_LOCALRANKID")
+RANKS += ("SLURM_PROCID", "SLURM_LOCALID")
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "4"}
 SRUN = {
     "SLURM_PROCID": "2",
@@ -67,9 +70,7 @@ def test_every_launcher_is_understood(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun (Open MPI)", "mpirun (MPICH)", "srun"])
 def test_rank_0_holds_the_store_of_other_launchers(launcher: str) -> None:
-    names = ("RANK", "LOCAL_RANK", *(f"OMPI_COMM_WORLD_{w}RANK" for w in ("", "LOCAL_")), "PMI_RANK", "MPI_LOCALRANKID")
-    names += ("SLURM_PROCID", "SLURM_LOCALID")
-    environ = {name: "0" if name in names else value for name, value in LAUNCHERS[launcher].items()}
+    environ = {name: "0" if name in RANKS else value for name, value in LAUNCHERS[launcher].items()}
     assert Config.from_env(environ).hosts_store
 
 
@@ -149,17 +150,25 @@ def test_wrong_variables_are_named(environ: dict[str, str], message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("environ", "variable"),
+    ("environ", "variable", "remedy"),
     [
-        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "LOCAL_WORLD_SIZE"),
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ({**MPICH, "MPI_LOCALNRANKS": "3"}, "MPI_LOCALNRANKS"),
-        ({**SRUN, "SLURM_STEP_NUM_NODES": "2"}, "SLURM_STEP_NUM_NODES"),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "LOCAL_WORLD_SIZE", ", the same on all of them: "),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}, "OMPI_COMM_WORLD_LOCAL_SIZE", " -x HOCKET_RENDEZVOUS=HERE "),
+        ({**MPICH, "MPI_LOCALNRANKS": "3"}, "MPI_LOCALNRANKS", " HOCKET_RENDEZVOUS=HERE before it is started"),
+        ({**SRUN, "SLURM_STEP_NUM_NODES": "2"}, "SLURM_STEP_NUM_NODES", " HOCKET_RENDEZVOUS=HERE before it is started"),
     ],
 )
-def test_several_hosts_are_refused(environ: dict[str, str], variable: str) -> None:
-    with pytest.raises(RendezvousError, match=rf"\({variable}\): the ranks of several hosts need a HOCKET_SECRET"):
-        Config.from_env(environ)
+def test_several_hosts_are_refused(environ: dict[str, str], variable: str, remedy: str) -> None:
+    """The sentence says what to add, and where rank 0 says it, under the name of its own host."""
+    first = {name: "0" if name in RANKS else value for name, value in environ.items()}
+    for around, host in ((environ, "HOST"), (first, socket.gethostname())):
+        with pytest.raises(RendezvousError) as raised:
+            Config.from_env(around)
+        text = str(raised.value)
+        assert f"({variable}): the ranks of several hosts need a HOCKET_SECRET" in text
+        assert "export HOCKET_SECRET=$(openssl rand -hex 16)" in text
+        assert remedy.replace("HERE", f"tcp://{host}:4711") in text
+        assert text.endswith("HOST being that of rank 0") == (host == "HOST" and "HERE" in remedy)
     across = {**environ, "HOCKET_RENDEZVOUS": "tcp://first:4711"}
     with pytest.raises(RendezvousError, match="give them all one secret"):
         Config.from_env(across)
@@ -264,7 +273,5 @@ def test_torchrun_on_several_hosts_needs_nothing_but_a_secret() -> None:
     assert not Config.from_env({**TORCHRUN, "HOCKET_SECRET": "x"}).is_far
     with pytest.raises(RendezvousError, match=r"MASTER_PORT is \"65535\", which is no whole number from 1 to 65534"):
         Config.from_env({**some, "HOCKET_SECRET": "x", "MASTER_PORT": "65535"})
-    with pytest.raises(
-        RendezvousError, match=r"need a HOCKET_SECRET, .* HOCKET_RENDEZVOUS=tcp://host:port .* unless torchrun"
-    ):
+    with pytest.raises(RendezvousError, match="need a HOCKET_SECRET, the same on all of them"):
         Config.from_env(some)
