@@ -1,0 +1,86 @@
+"""mpirun across hosts: ranks that it starts meet where they are told to, and else say what it has to be given.
+
+Each MPI that is installed as `make bench` does it. Hosts are namespaces; mpirun's ssh is a program that enters them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from hocket.bench.peers import LIBRARIES
+from hosts import Host, hosts, reason
+
+pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+PROGRAM = """
+import json, socket
+import numpy as np, hocket
+with hocket.init(25) as group:
+    name = np.array([int(socket.gethostname()[-1])])
+    total = group.all_reduce(np.arange(300_000) * 7 + group.rank)
+    assert (total == np.arange(300_000) * 28 + 6).all()
+    print(json.dumps({"rank": group.rank, "hosts": group.all_gather(name).tolist()}))
+"""
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+WAYS = {
+    "openmpi": "-n 4 --host host0:2,host1:2 --mca plm_ssh_agent {agent} --bind-to none",
+    "mpich": "-n 4 -hosts host0,host1 -ppn 2 -launcher ssh -launcher-exec {agent}",
+}
+REMEDY = "export HOCKET_SECRET=$(openssl rand -hex 16)"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[list[Host]]:
+    with hosts(2) as made:
+        yield made
+
+
+def mpirun(on: Host, key: str, *options: str, **environ: str) -> tuple[int, str, str]:
+    """The code, output and errors of four ranks that an MPI starts from there, two on each host."""
+    place = LIBRARIES[key].place()
+    if place is None:
+        pytest.skip(LIBRARIES[key].advice())
+    words = [*WAYS[key].format(agent=on.agent).split(), *options, sys.executable, "-c", PROGRAM]
+    process = on.start([str(place / "bin" / "mpirun"), *words], {**AS_ROOT, **environ})
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("key", WAYS)
+def test_ranks_of_mpirun_meet_across_hosts(two: list[Host], key: str) -> None:
+    """Also where mpirun itself runs on another host than rank 0."""
+    given = {"HOCKET_SECRET": secrets.token_hex(8), "HOCKET_RENDEZVOUS": "tcp://host0:4711"}
+    passed = [word for name in given for word in ("-x", name)] if key == "openmpi" else []
+    for on in two:
+        code, out, err = mpirun(on, key, *passed, **given)
+        assert code == 0, err
+        said = [json.loads(line) for line in out.splitlines() if "rank" in line]
+        assert sorted(each["rank"] for each in said) == [0, 1, 2, 3], out
+        assert all(each["hosts"] == [0, 0, 1, 1] for each in said), out
+
+
+def test_open_mpi_was_not_told_what_to_pass_on(two: list[Host]) -> None:
+    """The ranks beside mpirun have the variables, the others say what is missing; nobody waits for anybody."""
+    given = {"HOCKET_SECRET": "x", "HOCKET_RENDEZVOUS": "tcp://host0:4712"}
+    code, _, err = mpirun(two[0], "openmpi", "-x", "HOCKET_SECRET", **given)
+    assert code != 0
+    assert "mpirun -x HOCKET_SECRET -x HOCKET_RENDEZVOUS=tcp://HOST:4711 ..., HOST being that of rank 0" in err
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("openmpi", "-x HOCKET_RENDEZVOUS=tcp://host0:4711"),
+        ("mpich", "HOCKET_RENDEZVOUS=tcp://host0:4711 before it is started"),
+    ],
+)
+def test_mpirun_that_was_given_nothing_is_told_what(two: list[Host], key: str, remedy: str) -> None:
+    """By rank 0 under the name of its own host."""
+    code, _, err = mpirun(two[0], key)
+    assert code != 0
+    assert REMEDY in err
+    assert remedy in err
