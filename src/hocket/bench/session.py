@@ -10,11 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from .hosts import Host
 from .peers import Peer
 
 STARTING = 120.0
@@ -28,12 +30,13 @@ class LibraryFailed(RuntimeError):
 
 class Session:
     """`ranks` processes of one library, each on a Unix socket of its own, in a folder that only this user can enter.
+    They are spread over `hosts` if there are any, all of which see that folder.
 
     Raises LibraryFailed when they do not all report within `starting` seconds.
     """
 
-    def __init__(self, peer: Peer, ranks: int, *, starting: float = STARTING) -> None:
-        self.peer, self.ranks, self.name, self.dead = peer, ranks, peer.name, ""
+    def __init__(self, peer: Peer, ranks: int, hosts: Sequence[Host] = (), *, starting: float = STARTING) -> None:
+        self.peer, self.ranks, self.hosts, self.name, self.dead = peer, ranks, hosts, peer.name, ""
         self._stack = ExitStack()
         try:
             self._start(starting)
@@ -57,7 +60,7 @@ class Session:
             subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
             )
-            for command in self.peer.commands(place, address, self.ranks, cores)
+            for command in self.peer.commands(place, address, self.ranks, cores, self.hosts)
         ]
         self._stack.callback(self._end)
         deadline = time.monotonic() + starting

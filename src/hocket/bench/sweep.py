@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .figures import bus_factor, elements
-from .peers import Peer
+from .hosts import Host
+from .peers import FLOORS, Peer
 from .peers.data import GETS_BLOCK, GIVES_BLOCK, TRAINING, Task, kind
 from .session import LibraryFailed, Session
 
@@ -69,6 +70,8 @@ class Entry:
             "library": self.library,
             "key": self.key,
             "ranks": ranks,
+            "hosts": len(self.session.hosts) or 1,
+            "rate": self.session.hosts[0].rate if self.session.hosts else "",
             "bytes": nbytes,
             **{name: getattr(task, name) for name in ("count", "dtype", "op", "in_place", "memory", "form", "batch")},
             "algorithm": self.algorithm,
@@ -130,13 +133,13 @@ def _ask(entry: Entry, task: Task) -> list[dict[str, Any]]:
 
 
 class Field:
-    """The libraries of a comparison, each with `ranks` processes, until the end of the block.
+    """The libraries of a comparison, each with `ranks` processes, until the end of the block; on `hosts`, if given.
 
     Those that cannot be started are in `absent`, with the reason; without hocket itself, LibraryFailed.
     """
 
-    def __init__(self, libraries: Mapping[str, Peer], ranks: int) -> None:
-        self.ranks, self.libraries = ranks, libraries
+    def __init__(self, libraries: Mapping[str, Peer], ranks: int, hosts: Sequence[Host] = ()) -> None:
+        self.ranks, self.libraries, self.hosts = ranks, libraries, hosts
         self.sessions: dict[str, Session] = {}
         self.absent: dict[str, str] = {}
         self._stack = ExitStack()
@@ -155,7 +158,7 @@ class Field:
 
     def _start(self, name: str) -> None:
         try:
-            session = Session(self.libraries[name], self.ranks)
+            session = Session(self.libraries[name], self.ranks, self.hosts)
         except LibraryFailed as error:
             if name == "hocket":
                 raise
@@ -166,7 +169,11 @@ class Field:
     def entries(self, task: Task) -> list[Entry]:
         """The same task for every library. What only hocket has, peers get the plain form of."""
         plain = replace(task, algorithm="", memory="private")
-        return [Entry(k, s, task if k == "hocket" else plain) for k, s in self.sessions.items()]
+        bare = replace(plain, check=0)
+        return [
+            Entry(key, session, task if key == "hocket" else plain if session.peer.checked else bare)
+            for key, session in self.sessions.items()
+        ]
 
     def compare(self, task: Task, effort: Effort) -> list[dict[str, Any]]:
         """Rows, one per library, hocket's first."""
@@ -181,8 +188,9 @@ class Field:
         self._stack.close()
 
 
-def ratio(rows: Iterable[dict[str, Any]], peers: Callable[[str], bool] = lambda _: True) -> float:
+def ratio(rows: Iterable[dict[str, Any]], peers: Callable[[str], bool] = lambda key: key not in FLOORS) -> float:
     """Best peer / hocket, of the rows of one comparison: above one, hocket is ahead. NaN without both."""
+    rows = list(rows)
     own = [row["p50_us"] for row in rows if row["key"] == "hocket" and row["samples"]]
     others = [row["p50_us"] for row in rows if row["key"] != "hocket" and peers(row["key"]) and row["samples"]]
     return min(others) / own[0] if own and others else float("nan")

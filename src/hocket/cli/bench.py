@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +21,31 @@ ALONE = ("barrier", "send_recv")  # which know no in place
 
 
 @dataclass(frozen=True)
+class World:
+    """So many ranks on one host; or on each of several, whose links carry `rate`."""
+
+    each: int
+    hosts: int = 0
+    rate: str = ""
+
+    @property
+    def ranks(self) -> int:
+        return self.each * (self.hosts or 1)
+
+    def __str__(self) -> str:
+        if not self.hosts:
+            return f"{self.ranks} ranks"
+        links = f" with links of {self.rate}" if self.rate else ""
+        return f"{self.hosts} hosts x {self.each} rank{'s' if self.each > 1 else ''}{links}"
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What to measure, all of it understood."""
 
     collectives: list[str]
     sizes: list[int]
-    ranks: list[int]
+    worlds: list[World]
     libraries: dict[str, Peer]
     effort: Effort
     options: dict[str, str]
@@ -48,7 +68,20 @@ def bench(
     check: Annotated[
         int, typer.Option("-c", "--check", min=0, help="Calls whose result is compared with NumPy's; 0: none.")
     ] = 1,
-    ranks: Annotated[str, typer.Option("-r", "--ranks", metavar="N,...", help="Numbers of processes.")] = "2",
+    ranks: Annotated[
+        str, typer.Option("-r", "--ranks", metavar="N,...", help="Numbers of processes. [default: 2]")
+    ] = "",
+    hosts: Annotated[
+        str,
+        typer.Option(
+            metavar="HxN,...",
+            help="Instead of --ranks: N processes on each of H hosts that are network namespaces of this machine, such "
+            "as 2x1,2x2. Takes root.",
+        ),
+    ] = "",
+    shape: Annotated[
+        str, typer.Option(metavar="RATE", help="With --hosts: what each host's link carries, such as 1gbit.")
+    ] = "",
     dtype: Annotated[str, typer.Option("-d", "--dtype", help="Of the elements.")] = "float32",
     op: Annotated[
         str, typer.Option("-o", "--op", help="sum, mean, ... or any binary NumPy ufunc, such as fmax.")
@@ -63,7 +96,12 @@ def bench(
         Literal["call", "persistent", "async"], typer.Option(help="all_reduce(...), all_reduce_init(...)(), or wait().")
     ] = "call",
     versus: Annotated[
-        str, typer.Option("--vs", metavar="LIBRARY,...", help="Beside hocket: gloo, openmpi, mpich, or all.")
+        str,
+        typer.Option(
+            "--vs",
+            metavar="LIBRARY,...",
+            help="Beside hocket: gloo, openmpi, mpich, or all; with --hosts lean, pump, too.",
+        ),
     ] = "",
     api: Annotated[
         Literal["numpy", "torch"], typer.Option(help="torch: hocket is called through torch.distributed, as gloo is.")
@@ -84,6 +122,10 @@ def bench(
     all samples. The roots of rooted collectives take turns. ddp is what DistributedDataParallel adds to a step of 20
     small layers, fsdp2 a whole step of a small transformer.
 
+    With --hosts all talk over TCP, by cubic, and within a host over shared memory; MPI is tuned for hosts that share
+    their cores. lean is the all-reduce of two ranks in the least loop there is, without frames or Python, and pump only
+    moves the bytes that must be moved between hosts: no peers, but what there is to reach.
+
     Exits with 1 if a result was wrong or a library failed.
 
     Examples:
@@ -95,13 +137,18 @@ def bench(
         hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
 
         hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo --ranks 2,4
+
+        sudo hocket bench --hosts 2x1,2x2 --vs all --sizes 8,1K,16K,256K,4M,64M
+
+        sudo hocket bench --hosts 2x1,3x1 --shape 1gbit --vs gloo,pump --sizes 4M,64M
     """
     from ..bench.sweep import Effort
 
     effort = Effort(rounds, times, warmup, check, seconds)
     options = {"dtype": dtype, "op": op, "algorithm": algorithm, "memory": memory, "form": form}
     chosen = collectives or ["all_reduce"]
-    wanted = _understand(chosen, (begin, end, factor, sizes), ranks, (api, versus), effort, options)
+    worlds = _worlds(ranks, hosts, shape)
+    wanted = _understand(chosen, (begin, end, factor, sizes), worlds, (api, versus), effort, options)
     if plot is not None and find_spec("matplotlib") is None:
         raise typer.BadParameter("a plot needs matplotlib: pip install 'hocket[plot]'", param_hint="--plot")
     rows = _measure(wanted, quiet=as_json)
@@ -112,7 +159,7 @@ def bench(
 def _understand(
     collectives: list[str],
     sizes: tuple[str, str, int, str],
-    ranks: str,
+    worlds: list[World],
     versus: tuple[str, str],
     effort: Effort,
     options: dict[str, str],
@@ -126,13 +173,9 @@ def _understand(
     chosen = list(known) if "all" in collectives else collectives
     with _blame("COLLECTIVE"):
         _each_of(chosen, known, f"collective for --api {versus[0]}")
-    libraries = _libraries(*versus, options)
+    libraries = _libraries(*versus, options, across=any(world.hosts for world in worlds))
     with _blame("--sizes" if sizes[3] else "-b, -e, -f"):
         spans = _sizes(*sizes)
-    with _blame("--ranks"):
-        worlds = [int(word) for word in ranks.split(",")]
-        if min(worlds) < 1:
-            raise ValueError("at least one rank")
     with _blame("--op, --dtype"):
         import numpy as np
 
@@ -141,9 +184,33 @@ def _understand(
             resolve(name if name in NAMES else getattr(np, name, name), kind(options["dtype"]))
     with _blame("--algorithm"):
         for collective in chosen if options["algorithm"] else ():
-            for size in worlds:
-                plan(collective, options["algorithm"], size)
+            for world in worlds:
+                plan(collective, options["algorithm"], world.ranks)
     return Wanted(chosen, spans, worlds, libraries, effort, options)
+
+
+def _worlds(ranks: str, hosts: str, shape: str) -> list[World]:
+    """What --ranks, --hosts and --shape say; or typer.BadParameter, also where there can be no hosts."""
+    from ..bench.hosts import MOST, reason
+
+    if not hosts:
+        if shape:
+            raise typer.BadParameter("only links between --hosts can be shaped", param_hint="--shape")
+        with _blame("--ranks"):
+            worlds = [World(int(word)) for word in (ranks or "2").split(",")]
+            if min(world.each for world in worlds) < 1:
+                raise ValueError("at least one rank")
+        return worlds
+    with _blame("--hosts"):
+        if ranks:
+            raise ValueError("it says how many ranks there are on each host; leave --ranks out")
+        found = [re.fullmatch(r"(\d+)x(\d+)", word) for word in hosts.split(",")]
+        worlds = [World(int(each[2]), int(each[1]), shape) for each in found if each]
+        if len(worlds) < len(found) or not all(2 <= world.hosts <= MOST and world.each for world in worlds):
+            raise ValueError(f'"{hosts}" is not such as 2x1 or 2x1,4x2: 2 to {MOST} hosts x ranks on each')
+        if why := reason():
+            raise ValueError(why)
+    return worlds
 
 
 def _sizes(first: str, last: str, factor: int, listed: str) -> list[int]:
@@ -154,12 +221,12 @@ def _sizes(first: str, last: str, factor: int, listed: str) -> list[int]:
     return sweep_of(parse_size(first), parse_size(last), factor)
 
 
-def _libraries(api: str, versus: str, options: dict[str, str]) -> dict[str, Peer]:
+def _libraries(api: str, versus: str, options: dict[str, str], *, across: bool) -> dict[str, Peer]:
     """hocket and those beside it; or typer.BadParameter, also for what cannot be said to torch.distributed."""
-    from ..bench.peers import APIS
+    from ..bench.peers import APIS, FLOORS
     from ..bench.peers.data import TORCH_OPS
 
-    known = APIS[api]
+    known = APIS[api] | (FLOORS if across and api == "numpy" else {})
     peers = [name for name in known if name != "hocket"]
     beside = peers if versus == "all" else [word for word in versus.split(",") if word]
     with _blame("--vs"):
@@ -193,6 +260,7 @@ def _measure(wanted: Wanted, quiet: bool) -> list[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import Progress
 
+    from ..bench.hosts import hosts
     from ..bench.session import LibraryFailed
     from ..bench.sweep import Field, task_for
 
@@ -200,26 +268,30 @@ def _measure(wanted: Wanted, quiet: bool) -> list[dict[str, Any]]:
     errors = Console(stderr=True)
     progress = Progress(console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal)
     with progress:
-        bar = progress.add_task("", total=len(wanted.ranks) * sum(len(_cases(c, wanted)) for c in wanted.collectives))
-        for ranks in wanted.ranks:
-            try:
-                field = Field(wanted.libraries, ranks)
-            except LibraryFailed as error:
-                errors.print(str(error), markup=False, highlight=False)
-                raise typer.Exit(1) from None
-            with field:
+        bar = progress.add_task("", total=len(wanted.worlds) * sum(len(_cases(c, wanted)) for c in wanted.collectives))
+        for world in wanted.worlds:
+            progress.update(bar, description=f"starting {world}", refresh=True)
+            with ExitStack() as stack:
+                try:
+                    made = stack.enter_context(hosts(world.hosts, rate=world.rate, congestion="cubic"))
+                    field = stack.enter_context(Field(wanted.libraries, world.ranks, made))
+                except (LibraryFailed, OSError) as error:
+                    errors.print(str(error), markup=False, highlight=False)
+                    raise typer.Exit(1) from None
                 for reason in field.absent.values():
                     errors.print(reason, markup=False, highlight=False)
                 for collective in wanted.collectives:
                     mine = []
                     for nbytes, in_place in _cases(collective, wanted):
-                        progress.update(bar, description=f"{collective}, {ranks} ranks, {nbytes} bytes", refresh=True)
-                        task = task_for(collective, nbytes, ranks, wanted.effort, in_place=in_place, **wanted.options)
+                        progress.update(bar, description=f"{collective}, {world}, {nbytes} bytes", refresh=True)
+                        task = task_for(
+                            collective, nbytes, world.ranks, wanted.effort, in_place=in_place, **wanted.options
+                        )
                         mine += field.compare(task, wanted.effort)
                         progress.advance(bar)
                     rows += mine
                     if not quiet:
-                        _print(mine, collective, ranks)
+                        _print(mine, collective, world)
     for text in dict.fromkeys(row["error"] for row in rows if row["error"]):
         errors.print(text, markup=False, highlight=False)
     return rows
@@ -235,7 +307,7 @@ def _cases(collective: str, wanted: Wanted) -> list[tuple[int, bool]]:
     return [(size, way) for size in wanted.sizes for way in ways]
 
 
-def _print(rows: list[dict[str, Any]], collective: str, ranks: int) -> None:
+def _print(rows: list[dict[str, Any]], collective: str, world: World) -> None:
     from rich.console import Console
 
     from ..bench.show import machine, own_table, versus_table
@@ -243,7 +315,7 @@ def _print(rows: list[dict[str, Any]], collective: str, ranks: int) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = 140
-    place = f"{collective}, {ranks} ranks on {machine()['cores']} cores"
+    place = f"{collective}, {world} on {machine()['cores']} cores"
     own = [row for row in rows if row["key"] == "hocket"]
     own = [row for row in own if not row["lacks"]] or own  # torch has most calls in one way only
     split = console.width < 140  # nccl-tests' two halves side by side want some room

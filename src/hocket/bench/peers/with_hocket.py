@@ -136,6 +136,8 @@ LIMITS = {"fused": fused, "staged": staged}
 
 
 @contextmanager
-def started(*, address: str) -> Iterator[Hocket]:
-    with hocket.init() as group:
+def started(rank: int | None = None, size: int | None = None, *, address: str) -> Iterator[Hocket]:
+    """By `hocket run`; or, told their places, they meet beside the controller's socket, in a folder."""
+    meeting = None if rank is None else f"file://{address}.meeting"
+    with hocket.init(rank=rank, size=size, rendezvous=meeting) as group:
         yield Hocket(group)
