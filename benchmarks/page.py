@@ -24,6 +24,15 @@ GOALS = {
     4: {8: 2, 1 << 10: 2, 16 << 10: 2, 256 << 10: 3, 4 << 20: 2, 64 << 20: 3},
 }
 GLOO = 20
+# Between hosts, others / hocket, by hosts and ranks of each. hocket may take 1.25 times as long as the two bare loops.
+SMALL, AHEAD, TWICE = {"MPI": 1.0, "gloo": 10.0}, {"MPI": 1.0, "gloo": 1.0}, {"MPI": 2.0, "gloo": 2.0}
+MIDDLE, LONG = {"MPI": 1.8, "lean": 0.8}, {"MPI": 1.6, "gloo": 1.6, "pump": 0.8}
+BETWEEN = {
+    (2, 1): {8: SMALL, 1 << 10: SMALL, 16 << 10: SMALL, 256 << 10: MIDDLE, 4 << 20: AHEAD, 64 << 20: LONG},
+    (2, 2): {8: AHEAD, 1 << 10: AHEAD, 16 << 10: AHEAD, 256 << 10: AHEAD, 4 << 20: TWICE, 64 << 20: TWICE},
+}
+KEYS = {"MPI": ("openmpi", "mpich"), "gloo": ("gloo",), "lean": ("lean",), "pump": ("pump",)}
+WIRE = 0.98  # of the pump's speed over links that are slow
 THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
 FUSED = {"arena": 1.3, "private": 1.6}
 WAITING = 0.02
@@ -67,7 +76,7 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    for section in (goals, others, forms, torch, overlap, arena, dtypes, crowds, waiting, memory):
+    for section in (goals, others, forms, torch, between, overlap, arena, dtypes, crowds, waiting, memory):
         parts += section(found)
     if REMARKS.exists():
         parts.append(REMARKS.read_text())
@@ -222,6 +231,57 @@ def torch(found: dict[str, Any]) -> list[str]:
         "transformer, its computation included. The ratio is gloo's time divided by hocket's."
     )
     return ["## torch.distributed: hocket beside gloo", text, *parts] if parts else []
+
+
+def between(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for (hosts, each), goals in BETWEEN.items():
+        rows: list[Row] = found.get(f"hosts {hosts}x{each}", [])
+        if not rows:
+            continue
+        beside = ("MPI", "gloo", "lean", "pump") if hosts * each == 2 else ("MPI", "gloo", "pump")
+        lines = [_between_line(group, beside, goals.get(group[0]["bytes"], {})) for group in groups(rows, "bytes")]
+        shown = [name for key, name in names(rows).items() if key != "lean" or "lean" in beside]
+        parts += [
+            f"### {hosts} hosts x {each}",
+            command(f"sudo hocket bench --hosts {hosts}x{each} --vs all --sizes {sizes_of(found)}"),
+            table(["size", "algorithm", *shown, *(f"{one} / hocket" for one in beside), "goals", ""], lines),
+        ]
+    text = paragraph(
+        "Hosts are network namespaces of this one machine, joined by veth; they share its cores, and all sockets use "
+        "cubic. Open MPI and MPICH use TCP between hosts and shared memory within one. *MPI* is the better of the two. "
+        "The *lean loop* is the all-reduce of two ranks in the least loop over a socket that there is, without frames, "
+        "deadlines or Python, and the *raw pump* only moves the bytes that have to be moved. These two are no peers: "
+        "their time / hocket's says how much of what there is hocket reaches."
+    )
+    return ["## Between hosts", text, *parts, *_shaped(found)] if parts else []
+
+
+def _between_line(group: Sequence[Row], beside: Sequence[str], goals: dict[str, float]) -> list[str]:
+    """One size: times, the others' times / hocket's, the goals for these, and those that are missed."""
+    faster = {one: ratio(group, lambda key, one=one: key in KEYS[one]) for one in beside}
+    shown = [row for row in group if row["key"] != "lean" or "lean" in beside]
+    wanted = ", ".join(f"{one} {least:g}" for one, least in goals.items())
+    missed = ", ".join(one for one, least in goals.items() if not faster[one] >= least)
+    verdict = "" if not goals else f"**missed**: {missed}" if missed else "met"
+    own = [binary(group[0]["bytes"]), group[0]["algorithm"]]
+    return [*own, *map(time, shown), *(three(value) for value in faster.values()), wanted, verdict]
+
+
+def _shaped(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for rows in (rows for name, rows in found.items() if name.startswith("shaped ")):
+        rate, lines = rows[0]["rate"], []
+        for group in groups(rows, "hosts", "bytes"):
+            part = ratio(group, lambda key: key == "pump")
+            cells = [str(group[0]["hosts"]), binary(group[0]["bytes"]), *map(time, group), f"{part:.1%}"]
+            lines.append([*cells, met(part, WIRE)])
+        layouts = ",".join(f"{hosts}x1" for hosts in dict.fromkeys(row["hosts"] for row in rows))
+        sizes = listed(dict.fromkeys(row["bytes"] for row in rows))
+        columns = ["hosts", "size", *names(rows).values(), "of the pump's speed", f"goal {WIRE:.0%}"]
+        run = f"sudo hocket bench --hosts {layouts} --shape {rate} --vs gloo,pump --sizes {sizes}"
+        parts += [f"### Links of {rate}, one rank on each host", command(run), table(columns, lines)]
+    return parts
 
 
 def _torch_line(group: Sequence[Row]) -> list[str]:

@@ -25,7 +25,8 @@ from typing import Any
 from page import all_rows, write
 from rich.console import Console
 
-from hocket.bench.peers import LIBRARIES, TORCH_LIBRARIES
+from hocket.bench.hosts import hosts, reason
+from hocket.bench.peers import FLOORS, LIBRARIES, TORCH_LIBRARIES, Peer
 from hocket.bench.peers.data import TRAINING, Task
 from hocket.bench.session import LibraryFailed, Session
 from hocket.bench.show import machine
@@ -36,6 +37,8 @@ KEPT = ROOT / "build" / "performance.json"
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
 WORLDS = (2, 4)
 CROWDS = (8, 16)
+LAYOUTS = ((2, 1), (2, 2))  # hosts, and the ranks of each
+SHAPED, RATE = (2, 3, 4), "1gbit"
 # Where the peers have a call in place, it is that one which is compared: MPI and gloo have no other broadcast.
 IN_PLACE = {"reduce_scatter": False, "all_gather": False, "broadcast": True, "reduce": True, "scatter": False}
 IN_PLACE |= {"gather": False, "all_to_all": False, "barrier": False, "send_recv": False}
@@ -48,6 +51,7 @@ FORMS: dict[str, dict[str, str]] = {
 CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
 BRIEF = Effort(rounds=5, times=20, warmup=4, seconds=0.3)
 Result = dict[str, Any]
+Rows = list[Result]
 
 
 def all_reduce(field: Field, sizes: list[int], quick: bool) -> Result:
@@ -180,6 +184,32 @@ def overlap(sizes: list[int], quick: bool) -> Result:
     return {"overlap": subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout}
 
 
+def between(sizes: list[int], quick: bool) -> Result:
+    """The all-reduce between hosts, beside everything; and over slow links, where the wire is all that counts."""
+    if why := reason():
+        Console(stderr=True).print(f"no figures between hosts: {why}", highlight=False, markup=False)
+        return {}
+    effort, found = least(CAREFUL, quick), {}
+    for count, each in LAYOUTS:
+        found[f"hosts {count}x{each}"] = over(LIBRARIES | FLOORS, count, each, sizes, effort)
+    few = {name: (LIBRARIES | FLOORS)[name] for name in ("hocket", "gloo", "pump")}
+    effort = least(Effort(rounds=3, times=3, warmup=1), quick)
+    found[f"shaped {RATE}"] = [row for count in SHAPED for row in over(few, count, 1, sizes[-2:], effort, rate=RATE)]
+    return found
+
+
+def over(libraries: dict[str, Peer], count: int, each: int, sizes: list[int], effort: Effort, rate: str = "") -> Rows:
+    """Rows of the all-reduce in place over so many hosts with so many ranks each."""
+    ranks, rows = count * each, []
+    with hosts(count, rate=rate, congestion="cubic") as made, Field(libraries, ranks, made) as field:
+        for absent in field.absent.values():
+            Console(stderr=True).print(absent, highlight=False, markup=False)
+        for size in sizes:
+            field.revive()
+            rows += field.compare(task_for("all_reduce", size, ranks, effort, in_place=True), effort)
+    return rows
+
+
 SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
     "all_reduce": all_reduce,
     "others": others,
@@ -194,6 +224,7 @@ WHOLE: dict[str, Callable[[list[int], bool], Result]] = {
     "overlap": overlap,
     "crowds": crowds,
     "torch": through_torch,
+    "hosts": between,
 }
 
 

@@ -50,6 +50,14 @@ def mpirun(on: Host, key: str, *options: str, **environ: str) -> tuple[int, str,
     return process.returncode, out, err
 
 
+def test_the_agent_is_to_these_hosts_what_ssh_is(two: list[Host]) -> None:
+    """It runs a command line there, in a shell, and takes no variables along."""
+    process = two[0].start([two[0].agent, "-x", "host1", "hostname;", "echo [$MINE]"], {"MINE": "x"})
+    assert process.communicate(timeout=20) == ("host1\n[]\n", "")
+    process = two[0].start([two[0].agent, "host9", "hostname"])
+    assert process.communicate(timeout=20) == ("", "no host is called host9\n")
+
+
 @pytest.mark.parametrize("key", WAYS)
 def test_ranks_of_mpirun_meet_across_hosts(two: list[Host], key: str) -> None:
     """Also where mpirun itself runs on another host than rank 0."""

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import hocket
 from hocket.bench import sweep
+from hocket.bench.hosts import reason
 from hocket.bench.peers import APIS, LIBRARIES
 from hocket.bench.peers.data import COLLECTIVES
 from hocket.bench.session import LibraryFailed, Session
@@ -42,6 +43,8 @@ def test_help_teaches() -> None:
         "-w",
         "-c",
         "--ranks",
+        "--hosts",
+        "--shape",
         "--vs",
         "--json",
         "--csv",
@@ -113,6 +116,11 @@ def test_through_torch() -> None:
         (["--sizes", "8,,"], "is not a size"),
         (["--ranks", "two"], "two"),
         (["--ranks", "0"], "at least one"),
+        (["--hosts", "2"], '"2" is not such as 2x1 or 2x1,4x2: 2 to 16 hosts x ranks on each'),
+        (["--hosts", "2x1,1x2"], '"2x1,1x2" is not such as 2x1'),
+        (["--hosts", "2x1", "--ranks", "2"], "leave --ranks out"),
+        (["--shape", "1gbit"], "only links between --hosts can be shaped"),
+        (["--vs", "lean"], 'no library for --api numpy called "lean"'),
         (["--vs", "nccl"], "nccl"),
         (["--op", "summ"], "Did you mean"),
         (["--dtype", "float31"], "float31"),
@@ -130,6 +138,28 @@ def test_what_makes_no_sense_is_refused_at_once(arguments: list[str], word: str)
     done = run(*arguments)
     assert done.returncode == 2
     assert word in re.sub(r"\s*│?\n│?\s*", " ", done.stderr)
+
+
+@pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+def test_over_hosts() -> None:
+    """The links are as slow as they are asked to be: a bucket of 128 KiB at either end is through at once. Another
+    algorithm takes turns with the first, and the bare loops with them."""
+    words = ("--hosts", "2x1", "--shape", "1gbit", "--vs", "lean,pump", "--sizes", "1M", "-a", "one_shot,ring")
+    done = run("--json", *words, *TINY, "-c", "2")
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in json.loads(done.stdout)["rows"] if row["in_place"]]
+    assert [row["key"] for row in rows] == ["hocket", "hocket ring", "lean", "pump"]
+    assert [row["algorithm"] for row in rows] == ["one_shot", "ring", "", ""]
+    for row in rows:
+        assert (row["hosts"], row["ranks"], row["rate"], row["wrong"]) == (2, 2, "1gbit", 0)
+        assert row["p50_us"] > 1e6 * 8 * ((1 << 20) - (256 << 10)) / 1e9, row
+
+
+def test_hosts_take_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = command("--hosts", "2x1")
+    assert done.exit_code == 2
+    assert "hosts are network namespaces, which only root can make" in re.sub(r"\s*│?\n│?\s*", " ", done.output)
 
 
 class Spoilt(sweep.Field):

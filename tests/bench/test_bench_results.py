@@ -24,7 +24,7 @@ EFFORT = Effort(rounds=3, times=4)
 class Pretend:
     """A session of two ranks whose calls take `seconds` on rank 0 and twice that on rank 1."""
 
-    ranks, dead = 2, ""
+    ranks, dead, hosts = 2, "", ()
 
     bare = 0.0
 
@@ -93,6 +93,22 @@ def test_the_ratio_is_of_the_best_peer() -> None:
     assert ratio(rows) == pytest.approx(4)
     assert ratio(rows, lambda key: key == "gloo") == pytest.approx(9)
     assert show.three(ratio(rows[:1])) == "-"
+
+
+def test_bare_loops_and_other_algorithms_are_no_peers() -> None:
+    """They have columns of their own, and are not what is best."""
+    times = {"hocket": 2e-3, "hocket two_shot": 3e-3, "gloo": 8e-3, "lean": 1e-3, "pump": 5e-4}
+    rows = rows_of({key: Pretend(key, seconds) for key, seconds in times.items()})
+    assert ratio(rows) == pytest.approx(4)
+    text = printed(show.versus_table(rows, "title"))
+    (line,) = (line for line in text.splitlines() if "1 MiB" in line)
+    assert line.split()[-4:] == ["4.00", "1.50", "0.500", "0.250"]
+    assert [word for word in ("two_shot", "lean", "pump", "gloo") if text.count(word) == 2] == [
+        "two_shot",
+        "lean",
+        "pump",
+    ]
+    assert show.three(ratio([row for row in rows if row["key"] != "gloo"])) == "-"
 
 
 def test_what_is_lacking_or_failed_is_left_out() -> None:
@@ -224,6 +240,38 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
     ):
         assert line in page
     assert (tmp_path / "performance.png").exists()
+
+
+def test_the_page_says_what_is_reached_between_hosts() -> None:
+    from page import between
+
+    times = {"hocket": 1e-3, "openmpi": 4e-3, "mpich": 2e-3, "gloo": 9e-3, "lean": 7e-4, "pump": 5e-4}
+
+    def rows(keys: str, nbytes: int, **more: object) -> list[dict[str, Any]]:
+        return [{**row, **more} for row in rows_of({key: Pretend(key, times[key]) for key in keys.split()}, nbytes)]
+
+    every = "hocket openmpi mpich gloo lean pump"
+    page = "\n".join(
+        between(
+            {
+                "sizes": [8, 256 << 10],
+                "hosts 2x1": rows(every, 8) + rows(every, 256 << 10) + rows(every, 512),
+                "hosts 2x2": rows(every, 8, ranks=4) + rows(every, 4 << 20, ranks=4),
+                "shaped 1gbit": rows("hocket gloo pump", 64 << 20, hosts=3, rate="1gbit"),
+            }
+        )
+    )
+    shown = "2.00 ms | 8.00 ms | 4.00 ms | 18.0 ms | 1.40 ms | 1.00 ms | 2.00 | 9.00 | 0.700 | 0.500"
+    for line in (
+        f"| 8 B |  | {shown} | MPI 1, gloo 10 | **missed**: gloo |",
+        f"| 256 KiB |  | {shown} | MPI 1.8, lean 0.8 | **missed**: lean |",
+        f"| 512 B |  | {shown} |  |  |",
+        "| 4 MiB |  | 2.00 ms | 8.00 ms | 4.00 ms | 18.0 ms | 1.00 ms | 2.00 | 9.00 | 0.500 | MPI 2, gloo 2 | met |",
+        "| 3 | 64 MiB | 2.00 ms | 18.0 ms | 1.00 ms | 50.0% | **missed** |",
+        "hocket bench --hosts 2x2 --vs all --sizes 8,256K",
+        "hocket bench --hosts 3x1 --shape 1gbit --vs gloo,pump --sizes 64M",
+    ):
+        assert line in page, page
 
 
 @pytest.mark.parametrize("key", [key for key in LIBRARIES if key != "hocket"])

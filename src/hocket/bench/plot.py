@@ -1,4 +1,4 @@
-"""A picture of a comparison: time over size, both logarithmic, one panel per number of ranks."""
+"""A picture of a comparison: time over size, both logarithmic, one panel per number of ranks and hosts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ def plot(rows: Sequence[Row], path: Path, title: str = "") -> None:
     matplotlib, and ValueError for a suffix that it does not know."""
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    panels = [*dict.fromkeys((row["collective"], row["ranks"]) for row in rows if row["bytes"])]
+    panels = [*dict.fromkeys(_place(row) for row in rows if row["bytes"])]
     across = max(1, min(len(panels), 2))
     down = max(1, -(-len(panels) // across))
     figure, axes = pyplot.subplots(down, across, figsize=(6 * across, 4.2 * down), squeeze=False, layout="constrained")
     for axis in axes.flat[len(panels) :]:
         axis.remove()
-    for axis, (collective, ranks) in zip(axes.flat, panels, strict=False):
-        _panel(axis, [row for row in rows if (row["collective"], row["ranks"]) == (collective, ranks)])
-        axis.set_title(f"{collective}, {ranks} ranks")
+    for axis, (collective, ranks, hosts) in zip(axes.flat, panels, strict=False):
+        _panel(axis, [row for row in rows if _place(row) == (collective, ranks, hosts)])
+        axis.set_title(f"{collective}, {f'{ranks} ranks' if hosts == 1 else f'{hosts} hosts x {ranks // hosts}'}")
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
+
+
+def _place(row: Row) -> tuple[str, int, int]:
+    return row["collective"], row["ranks"], row.get("hosts", 1)
 
 
 def _panel(axis: Any, rows: Sequence[Row]) -> None:

@@ -19,7 +19,7 @@ from rich.table import Table
 from .figures import binary, duration, three
 from .peers import FLOORS
 from .peers.data import REDUCES
-from .sweep import ratio
+from .sweep import is_peer, ratio
 
 Row = dict[str, Any]
 
@@ -60,25 +60,25 @@ def _table(title: str, caption: str) -> Table:
 
 
 def versus_table(rows: Sequence[Row], title: str) -> Table:
-    """The libraries side by side, one line per size; the shortest time is green. The ratio is best peer / hocket, and
-    what hocket takes of the time of a bare loop is beside it."""
+    """The libraries side by side, one line per size; the shortest time is green. The ratio is best peer / hocket; those
+    that are no peers have columns of their own."""
     table = _table(title, "")
     table.add_column("size", justify="right")
     libraries = names(rows)
     for key, name in libraries.items():
         table.add_column(name.replace(" (", "\n("), justify="right", style="bold" if key == "hocket" else "")
     table.add_column("best peer\n/ hocket", justify="right")
-    floors = [key for key in libraries if key in FLOORS]
-    for key in floors:
-        table.add_column(f"hocket\n/ {key}", justify="right")
+    beside = [key for key in libraries if key != "hocket" and not is_peer(key)]
+    for key in beside:
+        table.add_column(f"{key.removeprefix('hocket ')}\n/ hocket", justify="right")
     for group in by_size(rows):
         times = [row["p50_us"] for row in group if row["samples"] and not row["wrong"] and row["key"] not in FLOORS]
         cells = [cell(row, min(times, default=0.0)) for row in group]
         times_faster = ratio(group)
         mark = three(times_faster)
         colour = "red" if times_faster < 1 else "green"
-        beside = [three(1 / ratio(group, key.__eq__)) for key in floors]
-        table.add_row(binary(group[0]["bytes"]), *cells, mark if mark == "-" else f"[{colour}]{mark}[/]", *beside)
+        others = [three(ratio(group, key.__eq__)) for key in beside]
+        table.add_row(binary(group[0]["bytes"]), *cells, mark if mark == "-" else f"[{colour}]{mark}[/]", *others)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -105,7 +105,8 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
         answers = _ask(entry, replace(entry.task, times=PILOT))
         if answers:
             entry.wrong = sum(answer["wrong"] for answer in answers)
-            entry.library, entry.algorithm = entry.session.name, answers[0]["algorithm"]
+            entry.library = entry.library or entry.session.name
+            entry.algorithm = answers[0]["algorithm"]
             each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
             fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
             times[entry.key] = max(LEAST, min(effort.times, int(fit)))
@@ -167,13 +168,19 @@ class Field:
             self.sessions[name] = self._stack.enter_context(session)
 
     def entries(self, task: Task) -> list[Entry]:
-        """The same task for every library. What only hocket has, peers get the plain form of."""
-        plain = replace(task, algorithm="", memory="private")
+        """The same task for every library. What only hocket has, peers get the plain form of. Of several algorithms,
+        with commas in between, all but the first are entries of their own."""
+        first, *more = task.algorithm.split(",")
+        own, plain = replace(task, algorithm=first), replace(task, algorithm="", memory="private")
         bare = replace(plain, check=0)
-        return [
-            Entry(key, session, task if key == "hocket" else plain if session.peer.checked else bare)
-            for key, session in self.sessions.items()
-        ]
+        found = []
+        for key, session in self.sessions.items():
+            if key != "hocket":
+                found.append(Entry(key, session, plain if session.peer.checked else bare))
+                continue
+            found.append(Entry(key, session, own))
+            found += [Entry(f"hocket {name}", session, replace(task, algorithm=name), library=name) for name in more]
+        return found
 
     def compare(self, task: Task, effort: Effort) -> list[dict[str, Any]]:
         """Rows, one per library, hocket's first."""
@@ -188,9 +195,13 @@ class Field:
         self._stack.close()
 
 
-def ratio(rows: Iterable[dict[str, Any]], peers: Callable[[str], bool] = lambda key: key not in FLOORS) -> float:
+def is_peer(key: str) -> bool:
+    """Whether it is another library: neither another of hocket's algorithms, nor a bare loop."""
+    return key not in FLOORS and not key.startswith("hocket")
+
+
+def ratio(rows: Sequence[dict[str, Any]], others: Callable[[str], bool] = is_peer) -> float:
     """Best peer / hocket, of the rows of one comparison: above one, hocket is ahead. NaN without both."""
-    rows = list(rows)
     own = [row["p50_us"] for row in rows if row["key"] == "hocket" and row["samples"]]
-    others = [row["p50_us"] for row in rows if row["key"] != "hocket" and peers(row["key"]) and row["samples"]]
-    return min(others) / own[0] if own and others else float("nan")
+    times = [row["p50_us"] for row in rows if others(row["key"]) and row["samples"]]
+    return min(times) / own[0] if own and times else float("nan")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -87,7 +88,10 @@ def bench(
         str, typer.Option("-o", "--op", help="sum, mean, ... or any binary NumPy ufunc, such as fmax.")
     ] = "sum",
     algorithm: Annotated[
-        str, typer.Option("-a", "--algorithm", help="One of `hocket show`. [default: hocket's choice]")
+        str,
+        typer.Option(
+            "-a", "--algorithm", help="Of `hocket show`; several with commas take turns. [default: hocket's choice]"
+        ),
     ] = "",
     memory: Annotated[
         Literal["private", "arena"], typer.Option(help="Where arrays lie: anywhere, or in group.empty's.")
@@ -184,8 +188,8 @@ def _understand(
             resolve(name if name in NAMES else getattr(np, name, name), kind(options["dtype"]))
     with _blame("--algorithm"):
         for collective in chosen if options["algorithm"] else ():
-            for world in worlds:
-                plan(collective, options["algorithm"], world.ranks)
+            for world, name in product(worlds, options["algorithm"].split(",")):
+                plan(collective, name, world.ranks)
     return Wanted(chosen, spans, worlds, libraries, effort, options)
 
 

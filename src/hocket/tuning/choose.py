@@ -11,11 +11,11 @@ from typing import NamedTuple
 from .topology import KIB, Host, Topology, this_host
 
 # So many bytes go to each other rank in less time than another round takes: measured with 2 and 4 ranks on two hosts,
-# by benchmarks/hosts.py --algorithms one_shot,two_shot. With more ranks no more goes out in all.
+# as `hocket bench --hosts 2x1,2x2 -a one_shot,two_shot` does. With more ranks no more goes out in all.
 WIRE = 256 * KIB
 CHAIN = 256 * KIB  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
 # A broadcast or an all-gather from here on is worth another round, for half on the wire: measured with 2 ranks on each
-# of 2 hosts, --collective broadcast and all_gather --algorithms direct,hierarchical, at 256 KiB and 4 MiB.
+# of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 256 KiB and 4 MiB.
 LONG = 1024 * KIB
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
