@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -56,6 +57,24 @@ def test_the_agent_is_to_these_hosts_what_ssh_is(two: list[Host]) -> None:
     assert process.communicate(timeout=20) == ("host1\n[]\n", "")
     process = two[0].start([two[0].agent, "host9", "hostname"])
     assert process.communicate(timeout=20) == ("", "no host is called host9\n")
+
+
+MAKER = """
+from hocket.bench.hosts import hosts
+with hosts(1) as (host,):
+    host.start([host.agent, "host0", "setsid sleep 1000 & echo started"], stdout=None).wait()
+    input()
+"""
+
+
+def test_what_a_launcher_left_behind_is_gone_with_who_made_the_hosts() -> None:
+    """Who made them is killed; a daemon there goes on holding the pipe for as long as it lives."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", MAKER], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.kill()
+        process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize("key", WAYS)
