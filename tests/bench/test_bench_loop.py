@@ -10,6 +10,7 @@ import pytest
 
 from hocket.bench.peers.data import COLLECTIVES, TRAINING, Array, Task, expected, kind, partner, vector, wrong
 from hocket.bench.peers.loop import buffers, measure, memory
+from hocket.bench.peers.with_hocket import Hocket
 from hocket.bench.sweep import Effort, task_for
 
 
@@ -158,3 +159,19 @@ def test_small_calls_are_timed_in_a_row() -> None:
 def test_memory_is_read() -> None:
     assert set(memory()) == {"Rss", "Pss_Anon", "Pss_Shmem"}
     assert memory()["Rss"] > 1 << 20
+
+
+class Spread:
+    """A group of four, as far as its name goes: two ranks on each of two hosts."""
+
+    rank, size, barrier = 0, 4, None
+
+    def all_gather(self, name: Array) -> Array:
+        return np.concatenate([np.frombuffer(f"host{r // 2}".encode().ljust(64), np.uint8)[None] for r in range(4)])
+
+
+def test_the_algorithm_is_the_one_for_these_hosts() -> None:
+    library = Hocket(Spread())  # type: ignore[arg-type]
+    assert library.ran(Task("all_reduce", 1 << 20)) == "hierarchical_chain"
+    assert library.ran(Task("all_reduce", 2)) == "one_shot"
+    assert library.ran(Task("all_reduce", 2, algorithm="ring")) == "ring"
