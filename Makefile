@@ -49,7 +49,7 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,mypy)
 	@$(bin)/mypy
 	$(call say,clang-format)
-	@$(bin)/clang-format --dry-run -Werror $(shell find csrc tests/native -name '*.h' -o -name '*.cpp')
+	@$(bin)/clang-format --dry-run -Werror $(shell find csrc src tests/native -name '*.h' -o -name '*.cpp')
 	$(call say,codespell)
 	@$(bin)/codespell
 

@@ -249,7 +249,8 @@ def between(found: dict[str, Any]) -> list[str]:
         ]
     text = paragraph(
         "Hosts are network namespaces of this one machine, joined by veth; they share its cores, and all sockets use "
-        "cubic. Open MPI and MPICH use TCP between hosts and shared memory within one. *MPI* is the better of the two. "
+        "cubic. Open MPI runs with `--mca pml ob1 --mca btl tcp,sm,self --bind-to none --mca mpi_yield_when_idle 1`, "
+        "MPICH with `UCX_TLS=tcp,self`, both with shared memory within a host. *MPI* is the better of the two. "
         "The *lean loop* is the all-reduce of two ranks in the least loop over a socket that there is, without frames, "
         "deadlines or Python, and the *raw pump* only moves the bytes that have to be moved. These two are no peers: "
         "their time / hocket's says how much of what there is hocket reaches."

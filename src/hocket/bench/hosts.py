@@ -34,7 +34,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 libc = ctypes.CDLL(None, use_errno=True)
 libc.prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
 if libc.unshare(0x40000000 | 0x04000000 | 0x08000000 | 0x00020000):  # NEWNET, NEWUTS, NEWIPC, NEWNS
-    raise OSError(ctypes.get_errno(), "unshare")
+    sys.exit(f"unshare: {os.strerror(ctypes.get_errno())}")
 socket.sethostname(sys.argv[1])
 libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None)  # MS_REC | MS_PRIVATE
 libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1g")
@@ -93,7 +93,9 @@ class Host:
             [sys.executable, "-c", HOLDER, name, NAMES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == "ready\n", f"no namespaces for {name}"
+        if self._holder.stdout.readline() != "ready\n":
+            self._holder.communicate()
+            raise OSError("this machine lets its root make no namespaces; a container has to be privileged for that")
 
     @property
     def pid(self) -> int:
@@ -161,10 +163,9 @@ class Host:
 
     def close(self) -> None:
         """End all that runs there, and the host."""
-        for process in self._started:
-            process.kill()
-            process.communicate()
         self._holder.communicate()
+        for process in self._started:
+            process.communicate()
 
 
 @contextmanager
