@@ -13,12 +13,17 @@ from typing import Any
 import numpy as np
 
 from hocket.arrays.ops import BFLOAT16, DTYPES, NAMES
+from hocket.plans.algorithms import names
 
 Array = np.ndarray
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("reduce", "broadcast", "scatter", "gather")
 JOINING = ("gather", "all_gather")
 SPLITTING = ("scatter", "reduce_scatter", "all_to_all")
+
+# Every algorithm is proved, and the engine knows none from another: those that are asked for by name only, and ask
+# nothing new of it, are tried with a part of the cases.
+SAMPLED = ("recursive_halving",)
 
 _UFUNCS = {
     "sum": np.add,
@@ -32,6 +37,11 @@ _UFUNCS = {
     "lor": np.logical_or,
     "lxor": np.logical_xor,
 }
+
+
+def swept(collective: str) -> list[str]:
+    """The algorithms that are tried with every case."""
+    return [name for name in names(collective) if name not in SAMPLED]
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import swept
 
-from hocket.plans.algorithms import names
 from hocket.run.arena import Arena
 from worlds import SIZES, Worlds
 
@@ -35,7 +35,7 @@ def mixed(group: Any, algorithm: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_views_and_staged_messages_in_any_mixture(world: Worlds, size: int) -> None:
-    for algorithm in names("all_reduce"):
+    for algorithm in swept("all_reduce"):
         world(size).run(mixed, algorithm)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles import agree, data, fold, is_float, rows_of
+from oracles import agree, data, fold, is_float, rows_of, swept
 
 import hocket
 from hocket.arrays.ops import BFLOAT16, DTYPES
@@ -29,7 +29,7 @@ def same_bits(group: Any) -> list[tuple[str, bytes]]:
         for count in (1, group.size + 1, 3001):
             rng = np.random.default_rng([group.rank, count])
             x = rng.standard_normal(count).astype(name)
-            for algorithm in [None, *(name for of, name in ALGORITHMS if of == "all_reduce")]:
+            for algorithm in [None, *swept("all_reduce")]:
                 for op in ("sum", "mean", "product"):
                     y = group.all_reduce(x, op=op, algorithm=algorithm)
                     results.append((f"{name} {count} {algorithm} {op}", y.tobytes()))
@@ -76,7 +76,7 @@ def test_short_floats_are_rounded_once(world: Worlds, size: int) -> None:
 
 def corners(group: Any) -> None:
     n, rank = group.size, group.rank
-    for algorithm in [None, *(name for of, name in ALGORITHMS if of == "all_reduce")]:
+    for algorithm in [None, *swept("all_reduce")]:
         for dtype in (d for d in DTYPES if is_float(d) and d.kind != "c"):
             x = np.full(n + 2, rank, dtype)
             x[rank] = np.nan

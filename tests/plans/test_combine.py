@@ -21,7 +21,9 @@ def test_a_plan_under_other_names_stays_right(data: st.DataObject, name: tuple[s
     """Ranks in any order; where they own blocks, the chunks with them; where they do not, chunks in any order."""
     spec, original = COLLECTIVES[name[0]], plan(*name, n)
     ranks = data.draw(st.permutations(range(n)))
-    chunks = ranks if spec.blocks else data.draw(st.none() | st.permutations(range(original.chunks)))
+    per = original.chunks // n
+    blocks = [rank * per + k for rank in ranks for k in range(per)]
+    chunks = blocks if spec.blocks else data.draw(st.none() | st.permutations(range(original.chunks)))
     made = Plan(*name, n, ranks[0], original.chunks, lambda: combine.onto(original.source(), ranks, chunks))
     facts, before = check(made), check(original)
     assert (facts.same_everywhere, facts.in_place) == (before.same_everywhere, before.in_place)

@@ -33,6 +33,26 @@ def doubling(n: int) -> tuple[int, int]:
     return log(two) + 2 * (extra > 0), two * log(two) + 2 * extra
 
 
+def players(n: int) -> list[int]:
+    """Who plays each player of recursive halving: the last ranks play two."""
+    alone = 2 * n - (1 << log(n))
+    return [*range(alone), *(rank for rank in range(alone, n) for _ in range(2))]
+
+
+def halving(n: int, to_root: bool = False) -> int:
+    """Messages of recursive halving one way: one for each two ranks that have players who differ in one bit.
+
+    `to_root`: only those that the players send who are not on the root's side of that bit, and are in all higher ones.
+    """
+    who = players(n)
+    sent = {
+        (bit, who[q], who[q ^ bit])
+        for bit in (1 << k for k in range(log(n)))
+        for q in (range(bit, 2 * bit) if to_root else range(len(who)))
+    }
+    return sum(here != there for _, here, there in sent)
+
+
 class Halves(NamedTuple):
     """What hierarchical algorithms count over two hosts, the larger half on the first."""
 
@@ -83,10 +103,16 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_reduce", "two_shot"): lambda n: (2, 2 * n * (n - 1), 2 * share(n)),
     ("all_reduce", "binomial_tree"): lambda n: (2 * log(n), 2 * (n - 1), max(1, log(n))),
     ("all_reduce", "recursive_doubling"): lambda n: (*doubling(n), log(1 << (n.bit_length() - 1)) + (n & (n - 1) > 0)),
+    ("all_reduce", "recursive_halving"): lambda n: (2 * log(n), 2 * halving(n), 2 * share(1 << log(n))),
     ("all_reduce", "hierarchical"): lambda n: Halves.of(n).all_reduce(2),
     ("all_reduce", "hierarchical_chain"): lambda n: Halves.of(n).all_reduce(1),
     ("reduce", "direct"): lambda n: (1, n - 1, 1),
     ("reduce", "binomial_tree"): lambda n: (log(n), n - 1, 1),
+    ("reduce", "recursive_halving"): lambda n: (
+        2 * log(n),
+        halving(n) + halving(n, to_root=True),
+        share(1 << log(n)) + Fraction(1, 2),
+    ),
     ("reduce", "hierarchical_chain"): lambda n: Halves.of(n).reduce(),
     ("broadcast", "direct"): lambda n: (1, n - 1, n - 1),
     ("broadcast", "binomial_tree"): lambda n: (log(n), n - 1, log(n)),
@@ -101,6 +127,7 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_gather", "hierarchical"): lambda n: Halves.of(n).all_gather(),
     ("reduce_scatter", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("reduce_scatter", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
+    ("reduce_scatter", "recursive_halving"): lambda n: (log(n), halving(n), share(n)),
     ("reduce_scatter", "hierarchical"): lambda n: Halves.of(n).reduce_scatter(),
     ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),

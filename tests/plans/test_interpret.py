@@ -92,7 +92,7 @@ def test_the_facts_about_bits_hold_for_floats(name: tuple[str, str]) -> None:
 
 
 def test_plans_with_one_bracket_give_the_same_bits() -> None:
-    """All that fold in rank order from the left agree, and so do all that fold along the binomial tree."""
+    """All that fold in rank order from the left agree; all that fold along the binomial tree; doubling and halving."""
     rng = random(("", ""))
     for n in (2, 3, 5, 8):
         arrays = [floats(rng, 50) for _ in range(n)]
@@ -106,6 +106,12 @@ def test_plans_with_one_bracket_give_the_same_bits() -> None:
         for root in range(n):
             assert same([interpret(plan("reduce", "direct", n, root), arrays, np.add)[root]], [left])
             assert same([interpret(plan("reduce", "binomial_tree", n, root), arrays, np.add)[root]], [tree])
+        doubling, halving = (
+            interpret(plan("all_reduce", f"recursive_{what}", n), arrays, np.add)[0] for what in ("doubling", "halving")
+        )
+        assert same([doubling], [halving])
+        for root in range(n):
+            assert same([interpret(plan("reduce", "recursive_halving", n, root), arrays, np.add)[root]], [halving])
         if n in (2, 8):
             assert same(interpret(plan("all_reduce", "recursive_doubling", n), arrays, np.add)[:1], [tree])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import wraps
 
 import numpy as np
@@ -85,13 +86,17 @@ def place(buf: Column, rank: Index, chunk: Index = 0, count: Index = 1) -> Slots
     return Slots(buf, rank, chunk, count)
 
 
+def spans(f: Front) -> Front:
+    """The same moves, neighbouring rows whose chunks touch at both ends put together into one."""
+    touch = (np.diff(f.dst_chunk) == f.count[:-1]) & (np.diff(f.src_chunk) == f.count[:-1])
+    for column in (f.verb, f.dst_buf, f.dst_rank, f.src_buf, f.src_rank):
+        touch &= np.diff(column) == 0
+    first = np.flatnonzero(np.append(True, ~touch)[: len(f)])
+    return replace(f.take(first), count=np.diff(np.append(0, np.cumsum(f.count))[np.append(first, len(f))]))
+
+
 def _rename_chunks(f: Front, chunks: npt.NDArray[np.int64]) -> Front:
     """Every span of `f`, chunk by chunk under its new name, then put together again where both ends still touch."""
-    (row, g), period = f.singles(), len(chunks)
+    (_, g), period = f.singles(), len(chunks)
     dst, src = (c - c % period + chunks[c % period] for c in (g.dst_chunk, g.src_chunk))
-    starts = np.ones(len(row), bool)
-    starts[1:] = (np.diff(row) > 0) | (np.diff(dst) != 1) | (np.diff(src) != 1)
-    first = np.flatnonzero(starts)
-    count = np.diff(np.append(first, len(row)))
-    g = g.take(first)
-    return Front(g.verb, g.dst_buf, g.dst_rank, dst[first], g.src_buf, g.src_rank, src[first], count)
+    return spans(replace(g, dst_chunk=dst, src_chunk=src))
