@@ -23,7 +23,7 @@ SPLITTING = ("scatter", "reduce_scatter", "all_to_all")
 
 # Every algorithm is proved, and the engine knows none from another: those that are asked for by name only, and ask
 # nothing new of it, are tried with a part of the cases.
-SAMPLED = ("recursive_halving",)
+SAMPLED = ("recursive_halving", "circulant")
 
 _UFUNCS = {
     "sum": np.add,

@@ -12,7 +12,7 @@ from hocket.plans.algorithms import ALGORITHMS, combine, plan, recursive_doublin
 from hocket.plans.check import check
 from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.count import count
-from hocket.plans.plan import Plan, Steps, copy, inp, out, reduce, tmp
+from hocket.plans.plan import Plan, Steps, copy, inp, join, out, reduce, tmp
 
 
 @settings(max_examples=150, deadline=None)
@@ -40,6 +40,35 @@ def test_onto_keeps_spans_together_where_it_can() -> None:
     assert str(turned) == "r7.tmp[5] <- r5.inp[5]  r7.tmp[0:3] <- r5.inp[0:3]"
     (second,) = combine.onto([copy(tmp(1, 6, 6), inp(0, 0, 6))], [0, 1], [3, 4, 5, 0, 1, 2])  # the second row of tmp
     assert str(second) == "r1.tmp[9:12] <- r0.inp[3:6]  r1.tmp[6:9] <- r0.inp[0:3]"
+
+
+def test_spans_joins_what_touches_at_both_ends_and_nothing_else() -> None:
+    moves = [
+        copy(out(1, 0, 2), inp(0, 0)),
+        copy(out(1, 2), inp(0, 2)),
+        copy(out(1, 3), inp(0, 4)),
+        reduce(out(1, 4), inp(0, 5)),
+        reduce(out(2, 5), inp(0, 6)),
+        reduce(out(2, 6), tmp(0, 7)),
+    ]
+    joined = "r1.out[0:3] <- r0.inp[0:3]  r1.out[3] <- r0.inp[4]  r1.out[4] += r0.inp[5]"
+    assert str(combine.spans(join(*moves))) == f"{joined}  r2.out[5] += r0.inp[6]  r2.out[6] += r0.tmp[7]"
+    assert len(combine.spans(join())) == 0
+
+
+def test_scattered_makes_the_first_half_of_an_all_reduce_a_reduce_scatter() -> None:
+    """Chunk c at rank c, although it was summed in memory that a reduce-scatter has not."""
+
+    def to_owner(n: int) -> Steps:
+        for hop in range(n - 1):
+            c = np.arange(n)
+            yield reduce(out((c + hop + 2) % n, c), out((c + hop + 1) % n, c))
+
+    for n in range(1, 9):
+        made = Plan("reduce_scatter", "scattered", n, 0, n, lambda n=n: combine.scattered(to_owner(n), n))  # type: ignore[misc]
+        facts, ring = check(made), plan("reduce_scatter", "ring", n)
+        assert facts == check(ring)
+        assert count(made) == count(ring)
 
 
 def test_then_is_one_after_the_other() -> None:

@@ -12,9 +12,9 @@ from hocket.plans.plan import Plan, copy, inp, out, reduce, tmp
 from hocket.plans.prove import proved
 
 ALL = Facts(in_place=True, same_everywhere=True, size_invariant=True, rank_order=True)
-# In a ring each chunk starts at another rank, so that each has another bracket, and only one is in rank order.
-RING = Facts(in_place=True, same_everywhere=True, size_invariant=False, rank_order=False)
-EXPECTED = {("all_reduce", "ring"): RING, ("reduce_scatter", "ring"): RING}
+# On a circle each chunk starts at another rank, so that each has another bracket, and only one is in rank order.
+CIRCLE = Facts(in_place=True, same_everywhere=True, size_invariant=False, rank_order=False)
+EXPECTED = {(of, name): CIRCLE for of in ("all_reduce", "reduce_scatter") for name in ("ring", "circulant")}
 
 
 @pytest.mark.parametrize("name", NAMES, ids="-".join)

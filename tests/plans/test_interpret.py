@@ -88,7 +88,8 @@ def test_the_facts_about_bits_hold_for_floats(name: tuple[str, str]) -> None:
         for count in (1, n - 1, n, n + 1, 77, 499):
             part = interpret(made, [x[:count] for x in arrays], np.add)
             shown.append(same(part, [whole[0][:count]] * n))
-        assert all(shown) == check(made).size_invariant, n
+        swapped = name[1] == "circulant" and n & (n - 1) == 0  # only operands are, which floats do not show
+        assert all(shown) == (check(made).size_invariant or swapped), n
 
 
 def test_plans_with_one_bracket_give_the_same_bits() -> None:

@@ -15,6 +15,7 @@ from ..collectives import find
 from ..plan import INP, OUT, Front, Kept, Plan, Steps, extent, walk
 from . import (
     binomial_tree,
+    circulant,
     direct,
     dissemination,
     hierarchical,
@@ -41,6 +42,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("all_reduce", "binomial_tree"): binomial_tree.all_reduce,
     ("all_reduce", "recursive_doubling"): recursive_doubling.all_reduce,
     ("all_reduce", "recursive_halving"): recursive_halving.all_reduce,
+    ("all_reduce", "circulant"): circulant.all_reduce,
     ("all_reduce", "hierarchical"): hierarchical.all_reduce,
     ("all_reduce", "hierarchical_chain"): hierarchical_chain.all_reduce,
     ("reduce", "direct"): direct.reduce,
@@ -57,10 +59,12 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("gather", "binomial_tree"): binomial_tree.gather,
     ("all_gather", "direct"): direct.all_gather,
     ("all_gather", "ring"): ring.all_gather,
+    ("all_gather", "circulant"): circulant.all_gather,
     ("all_gather", "hierarchical"): hierarchical.all_gather,
     ("reduce_scatter", "direct"): direct.reduce_scatter,
     ("reduce_scatter", "ring"): ring.reduce_scatter,
     ("reduce_scatter", "recursive_halving"): recursive_halving.reduce_scatter,
+    ("reduce_scatter", "circulant"): circulant.reduce_scatter,
     ("reduce_scatter", "hierarchical"): hierarchical.reduce_scatter,
     ("all_to_all", "direct"): direct.all_to_all,
     ("all_to_all", "pairwise"): pairwise.all_to_all,

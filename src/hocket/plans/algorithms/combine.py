@@ -81,6 +81,30 @@ def folded(algorithm: Callable[[int], Steps]) -> Callable[[int], Steps]:
     return every
 
 
+def scattered(steps: Steps, n: int) -> Steps:
+    """A reduce-scatter of n chunks out of steps that sum them in `out` as an all-reduce does, chunk r at rank r.
+
+    What a rank sums for others goes to tmp, beginning with its own input where it is first folded into.
+    """
+    begun = np.eye(n, dtype=bool)  # which rank's sum of which chunk
+    for f in fronts(steps):
+        _, g = f.singles()
+        source, goal = (g.src_rank, g.src_chunk), (g.dst_rank, g.dst_chunk)
+        from_ = np.where(begun[source], np.where(g.src_rank == g.src_chunk, OUT, TMP), INP)
+        fresh = ~begun[goal]
+        begun[goal] = True
+        yield (
+            spans(copy(tmp(*(x[fresh] for x in goal)), inp(*(x[fresh] for x in goal)))),
+            spans(reduce(place(np.where(g.dst_rank == g.dst_chunk, OUT, TMP), *goal), place(from_, *source))),
+        )
+
+
+def ahead(n: int, near: int, far: int) -> tuple[Column, Column]:
+    """On a circle of n ranks, each with a chunk: every rank, and each chunk at a distance of `near` up to `far` - 1."""
+    r, distance = np.divmod(np.arange(n * (far - near)), max(far - near, 1))
+    return r, (r + near + distance) % n
+
+
 def place(buf: Column, rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:
     """Slots whose buffer differs from row to row."""
     return Slots(buf, rank, chunk, count)

@@ -8,8 +8,8 @@ Near ranks go first and both partners fold the lower one's sum first: all chunks
 in rank order. There are N players, a power of two. Where n is none, the last ranks play two neighbours each, who have
 one vector between them and nothing to share:
 
-    player    0 1 2 3 4 5 6 7        n = 6. So a rank that plays one begins by sharing its vector with another, and
-    rank      0 1 2 3  4   5         never has more to do than one that plays two.
+    player    0 1 2 3 4 5 6 7        n = 6. So a rank that plays one first shares its vector with its neighbour, and
+    rank      0 1 2 3  4   5         from then on has half as much to say as one that plays two.
 
 Rabenseifner, "Optimization of collective reduction operations", ICCS 2004, where one rank of such a pair goes on alone,
 as in Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, where the pair shares nothing before.
