@@ -50,7 +50,8 @@ TABLES = """\
 Numbers are for n = {sizes} ranks, in this order. The facts are what `check` proves: *in place*, it is
 right also where the output is the memory of the input; *same everywhere*, all ranks get the same bits; *any size*, the
 bits of an element do not depend on how long the vector is; *rank order*, operands are folded in the order of the ranks,
-so that the operator need not commute. Where nothing is folded, only the first says anything.
+so that the operator need not commute; these three where something is folded. *Any blocks*: in an all-to-all, what ranks
+send to each other may differ in size.
 
 The hierarchical ones are told where the ranks lie: here on two hosts, the first half on one. H is the number of
 hosts. `hocket show all_reduce hierarchical --hosts 4,4,2` shows another arrangement.
@@ -67,6 +68,7 @@ WORDS = {
     "same_everywhere": "same everywhere",
     "size_invariant": "any size",
     "rank_order": "rank order",
+    "uneven": "any blocks",
 }
 
 
@@ -89,7 +91,9 @@ def confusion() -> str:
 
 def collective(name: str) -> str:
     """A collective's algorithms: the formulas, and what is counted of the plans."""
-    reduces = COLLECTIVES[name].reduces
+    spec = COLLECTIVES[name]
+    reduces = spec.reduces
+    asked = ["in_place", *["same_everywhere", "size_invariant", "rank_order"] * reduces, *["uneven"] * spec.transposed]
     said, rows = [], []
     for algorithm in names(name):
         said.append(f"- **{algorithm}**: {(inspect.getdoc(ALGORITHMS[name, algorithm]) or '').splitlines()[0]}\n")
@@ -97,8 +101,8 @@ def collective(name: str) -> str:
         row = [(c.rounds, c.messages, c.messages_per_rank, c.bytes_per_rank, c.reduced_per_rank) for c in counts]
         cells = [", ".join(f"{float(x):.3g}" for x in column) for column in zip(*row, strict=True)]
         facts = [check(plan(name, algorithm, n)) for n in SIZES]
-        known = [word for fact, word in WORDS.items() if all(getattr(f, fact) for f in facts)]
-        rows.append([algorithm, *cells[: 4 + reduces], ", ".join(known[: 4 if reduces else 1])])
+        known = [WORDS[fact] for fact in asked if all(getattr(f, fact) for f in facts)]
+        rows.append([algorithm, *cells[: 4 + reduces], ", ".join(known)])
     head = ["algorithm", "rounds", "messages in total", "messages per rank", "bytes sent per rank, × S"]
     return "".join(said) + "\n" + table([*head, *["bytes folded per rank, × S"] * reduces, "facts"], rows)
 

@@ -310,7 +310,8 @@ class Group:
         """Part r of `x` goes to rank r; the result is the parts that came, joined along axis 0 in the order of ranks.
 
         Without `sizes`, axis 0 must divide evenly and `x` has the same shape everywhere. With it, `sizes[r]` rows go to
-        rank r; what each rank sends may differ, and how much will come is exchanged first.
+        rank r; what each rank sends may differ, and how much will come is exchanged first. With `sizes`, an
+        algorithm that needs equal parts is a ValueError: `bruck`, over four ranks or more.
         """
         array = adopt(x)
         key = CacheKey(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
@@ -320,6 +321,7 @@ class Group:
         if sizes is None:
             return self._go.do(Call(signature, how, x, array, array.shape))
         deadline = self._go.deadline(how)
+        self._go.plan(Call(signature, how, x, array, None), deadline)  # what is wrong with it is found before all else
         rows = np.asarray(parts.rows, np.int64)
         ask = Signature("all_to_all", rows.dtype, rows.shape, within=signature.text)
 

@@ -23,7 +23,9 @@ SPLITTING = ("scatter", "reduce_scatter", "all_to_all")
 
 # Every algorithm is proved, and the engine knows none from another: those that are asked for by name only, and ask
 # nothing new of it, are tried with a part of the cases.
-SAMPLED = ("recursive_halving", "circulant")
+SAMPLED = ("recursive_halving", "circulant", "bruck")
+
+EVEN_ONLY = ("all_to_all", "bruck")  # takes no `sizes`
 
 _UFUNCS = {
     "sum": np.add,

@@ -52,7 +52,7 @@ def redirect_rank(rng: Random, front: Rows, row: int, top: Plan) -> None:
 
 def redirect_chunk(rng: Random, front: Rows, row: int, top: Plan) -> None:
     end = rng.choice([3, 6])
-    front[row][end] = int(rng.integers(0, top.tmp_chunks if front[row][end - 2] == TMP else top.chunks))
+    front[row][end] = int(rng.integers(0, max(1, top.tmp_chunks) if front[row][end - 2] == TMP else top.chunks))
 
 
 def redirect_both_chunks(rng: Random, front: Rows, row: int, top: Plan) -> None:

@@ -94,7 +94,7 @@ class Dispatch:
     def prepare(self, call: Call, deadline: Deadline, *, inside: bool = False) -> Prepared:
         """Everything that can be wrong with the arguments is found here, before anything is sent."""
         self.session.require_usable(inside=inside)
-        how, plan = call.how, self._plan(call, deadline)
+        how, plan = call.how, self.plan(call, deadline)
         buffers = self._buffers(call, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers, call.received)
         if how.key is not None and how.algorithm is None and how.order == "same" and buffers.direct:
@@ -104,7 +104,7 @@ class Dispatch:
     def persistent(self, call: Call) -> Persistent:
         """The call to be made again and again. Where its arrays need copies, it is prepared anew each time."""
         self.session.require_usable()
-        plan = self._plan(call, Deadline(self.timeout))
+        plan = self.plan(call, Deadline(self.timeout))
         buffers = self._buffers(call, plan)
         again = Call(call.signature, call.how._replace(out=buffers.deliver()), call.x, call.given, call.shape, call.op)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
@@ -172,8 +172,9 @@ class Dispatch:
 
         return self.session.do(call, text, deadline.left(), how.async_op)
 
-    def _plan(self, call: Call, deadline: Deadline) -> Proved:
-        """The plan for `call`, which keeps its promise and fits the operator."""
+    def plan(self, call: Call, deadline: Deadline) -> Proved:
+        """The plan for `call`, which keeps its promise and fits the operator and the sizes. Raises ValueError, or what
+        `proved` raises."""
         signature, algorithm, topology = call.signature, call.how.algorithm, self.native.topology
         if algorithm is None:
             algorithm = choose(signature.collective, signature.nbytes, self.size, topology).algorithm
@@ -183,6 +184,11 @@ class Dispatch:
             raise ValueError(
                 f"{chosen.plan.algorithm} does not fold in the order of ranks, and {op.name} is not known to commute: "
                 'choose another algorithm, or say order="any"'
+            )
+        if signature.sizes is not None and not chosen.facts.uneven:
+            raise ValueError(
+                f"{chosen.plan.algorithm} needs blocks that are all equally large: "
+                "leave out sizes, or choose another algorithm"
             )
         return chosen
 

@@ -90,7 +90,8 @@ def _show(made: Plan, places: Places) -> None:
     for name, text in {"chunks": str(made.chunks), **_costs(made, places)}.items():
         table.add_row(name, text)
     for name, text in WORDS.items():
-        if name == "in_place" or COLLECTIVES[made.collective].reduces:
+        spec = COLLECTIVES[made.collective]
+        if name == "in_place" or (spec.transposed if name == "uneven" else spec.reduces):
             table.add_row(text, "yes" if getattr(facts, name) else "no")
     console.print(table)
     for part in (picture(made), steps(made)):
@@ -103,6 +104,7 @@ WORDS = {
     "same_everywhere": "same bits on every rank",
     "size_invariant": "same bits for every size of the vector",
     "rank_order": "folded in rank order",
+    "uneven": "right for blocks of any sizes",
 }
 
 

@@ -9,7 +9,8 @@ All but the last are exact. The last compares, for each slot, how many contribut
 pseudo-random 64-bit names (`symbols.py`). A wrong plan gets both right with probability at most size / 2^64 over the
 choice of those names, which no plan knows. Two different brackets look equal with probability about 2^-64.
 
-Then the plan is run again with `inp` and `out` in one memory: `facts.in_place`.
+Then the plan is run again with `inp` and `out` in one memory: `facts.in_place`. An all_to_all that hands blocks on by
+way of other ranks has no slots for them but where all blocks are equally large: it passes, without `facts.uneven`.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from .symbols import Batch, Items, Mask, Memory
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a plan that keeps its promise. The last three are true of every plan that reduces nothing."""
+    """What is true of a plan that keeps its promise. The three about brackets are true of one that reduces nothing."""
 
     in_place: bool  # right also where `out` lies in the memory of `inp`
     same_everywhere: bool  # all ranks that get a chunk get the same bracket of it, hence the same bits
     size_invariant: bool  # all chunks have one and the same bracket: the bits do not depend on how the vector is cut
     rank_order: bool  # operands are folded in the order of ranks: right for operators that do not commute
+    uneven: bool = True  # right also where blocks differ in size, each rank's in its own way: an all_to_all may not be
 
 
 def check(plan: Plan) -> Facts:
@@ -59,7 +61,7 @@ def check(plan: Plan) -> Facts:
     wrong = np.argwhere(memory.wrong())
     if len(wrong):
         raise PlanError(f"{plan!r}: {_explain(plan, promise, *(int(x) for x in wrong[0]))}")
-    return Facts(_in_place(plan, promise), *_brackets(memory))
+    return Facts(_in_place(plan, promise), *_brackets(memory), rules.uneven)
 
 
 def _promise(plan: Plan) -> Layout:
@@ -93,7 +95,8 @@ class _Rules:
     def __init__(self, plan: Plan, memory: Memory) -> None:
         self.plan, self.memory = plan, memory
         self.there = np.concatenate((memory.promise.inp.ravel(), memory.promise.out.ravel()))
-        self.size = _sizes(plan, memory.promise)
+        self.size, self.size_of_equals = _sizes(plan, memory.promise)
+        self.uneven = True
         self.writes, self.fronts = (
             np.zeros(memory.slots, np.int32),
             0,
@@ -138,7 +141,9 @@ class _Rules:
         last = len(self.there) - 1
         for end, at in (("{dst}", dst), ("{src}", src)):
             self.refuse((at <= last) & ~self.there[np.minimum(at, last)], f"{end} is no slot of this collective", row)
-        self.refuse(self.size[dst] != self.size[src], "{dst} and {src} need not be equally large", row)
+        differ = self.size_of_equals[dst] != self.size_of_equals[src]
+        self.refuse(differ, "{dst} and {src} need not be equally large", row)
+        self.uneven &= bool((self.size[dst] == self.size[src]).all())
         self.refuse((turn > 0) & (verb == COPY), "{dst} is copied to after another move of this step wrote it", row)
 
     def check_values(self, items: Items) -> None:
@@ -151,15 +156,18 @@ class _Rules:
         self.refuse(onto_nothing, "{dst} is reduced into, and was never written", row)
 
 
-def _sizes(plan: Plan, promise: Layout) -> Column:
-    """A number for each address of the memory: slots of the same number are equally large however the vector is cut."""
+def _sizes(plan: Plan, promise: Layout) -> tuple[Column, Column]:
+    """A number for each address of the memory: slots of the same number are equally large, by the first column however
+    the vector is cut, by the second where all blocks are equally large. Only in an all_to_all do they differ."""
     n, chunks = promise.inp.shape
     rank, chunk = np.indices((n, chunks))
     tmp = np.indices((n, plan.tmp_chunks))
+    same = np.concatenate((chunk.ravel(), chunk.ravel(), tmp[1].ravel() % chunks))
     if not find(plan.collective).transposed:
-        return np.concatenate((chunk.ravel(), chunk.ravel(), tmp[1].ravel() % chunks))
+        return same, same
     inp, out = rank * chunks + chunk, promise.rank * chunks + promise.chunk
-    return np.concatenate((inp.ravel(), out.ravel(), (tmp[0] * chunks + tmp[1] % chunks).ravel()))
+    own = np.concatenate((inp.ravel(), out.ravel(), (tmp[0] * chunks + tmp[1] % chunks).ravel()))
+    return own, same % (chunks // n)
 
 
 def _name(buf: int, rank: int, chunk: int) -> str:

@@ -15,6 +15,7 @@ from ..collectives import find
 from ..plan import INP, OUT, Front, Kept, Plan, Steps, extent, walk
 from . import (
     binomial_tree,
+    bruck,
     circulant,
     direct,
     dissemination,
@@ -60,6 +61,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("all_gather", "direct"): direct.all_gather,
     ("all_gather", "ring"): ring.all_gather,
     ("all_gather", "circulant"): circulant.all_gather,
+    ("all_gather", "bruck"): bruck.all_gather,
     ("all_gather", "hierarchical"): hierarchical.all_gather,
     ("reduce_scatter", "direct"): direct.reduce_scatter,
     ("reduce_scatter", "ring"): ring.reduce_scatter,
@@ -68,6 +70,7 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("reduce_scatter", "hierarchical"): hierarchical.reduce_scatter,
     ("all_to_all", "direct"): direct.all_to_all,
     ("all_to_all", "pairwise"): pairwise.all_to_all,
+    ("all_to_all", "bruck"): bruck.all_to_all,
     ("barrier", "direct"): direct.spread,
     ("barrier", "dissemination"): dissemination.barrier,
     ("barrier", "hierarchical"): hierarchical.barrier,
