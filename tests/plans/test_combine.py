@@ -42,6 +42,12 @@ def test_onto_keeps_spans_together_where_it_can() -> None:
     assert str(second) == "r1.tmp[9:12] <- r0.inp[3:6]  r1.tmp[6:9] <- r0.inp[0:3]"
 
 
+def test_beside_takes_the_steps_of_each_together() -> None:
+    first, second, third = copy(tmp(1), inp(0)), copy(tmp(2), inp(1)), copy(tmp(3), inp(2))
+    made = [str(front) for front in combine.fronts(combine.beside([first], [second, third]))]
+    assert made == ["r1.tmp[0] <- r0.inp[0]  r2.tmp[0] <- r1.inp[0]", "r3.tmp[0] <- r2.inp[0]"]
+
+
 def test_spans_joins_what_touches_at_both_ends_and_nothing_else() -> None:
     moves = [
         copy(out(1, 0, 2), inp(0, 0)),

@@ -105,6 +105,7 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_reduce", "recursive_doubling"): lambda n: (*doubling(n), log(1 << (n.bit_length() - 1)) + (n & (n - 1) > 0)),
     ("all_reduce", "recursive_halving"): lambda n: (2 * log(n), 2 * halving(n), 2 * share(1 << log(n))),
     ("all_reduce", "circulant"): lambda n: (2 * log(n), 2 * n * log(n), 2 * share(n)),
+    ("all_reduce", "double_binary_tree"): lambda n: (2 * log(n), 4 * (n - 1), {2: 1, 3: Fraction(3, 2)}.get(n, 2)),
     ("all_reduce", "hierarchical"): lambda n: Halves.of(n).all_reduce(2),
     ("all_reduce", "hierarchical_chain"): lambda n: Halves.of(n).all_reduce(1),
     ("reduce", "direct"): lambda n: (1, n - 1, 1),
@@ -114,9 +115,11 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
         halving(n) + halving(n, to_root=True),
         share(1 << log(n)) + Fraction(1, 2),
     ),
+    ("reduce", "double_binary_tree"): lambda n: (n.bit_length(), 2 * n - 1, 1),
     ("reduce", "hierarchical_chain"): lambda n: Halves.of(n).reduce(),
     ("broadcast", "direct"): lambda n: (1, n - 1, n - 1),
     ("broadcast", "binomial_tree"): lambda n: (log(n), n - 1, log(n)),
+    ("broadcast", "double_binary_tree"): lambda n: (n.bit_length(), 2 * (n - 1), 1) if n > 2 else (1, 1, 1),
     ("broadcast", "scatter_all_gather"): lambda n: (log(n) + n - 1, n * (n - 1), 2 * share(n)),
     ("broadcast", "hierarchical"): lambda n: Halves.of(n).broadcast(),
     ("scatter", "direct"): lambda n: (1, n - 1, share(n)),
@@ -168,6 +171,16 @@ def test_the_well_known_confusion() -> None:
         assert one_shot.messages == n * (n - 1)
         assert ring.messages_sent == (2 * (n - 1),) * n
         assert ring.messages == 2 * n * (n - 1)
+
+
+def test_nobody_hands_on_in_both_trees() -> None:
+    """With one chunk of two for each tree: who sends it to somebody below is a leaf in the other."""
+    for n in (2, 5, 8, 13, 64):
+        *fronts, last = plan("broadcast", "double_binary_tree", n).fronts()
+        below = [set(f.src_rank[f.dst_chunk == half].tolist()) for f in (*fronts, last) for half in (0, 1)]
+        first, second = (set().union(*below[half::2]) - {0} for half in (0, 1))
+        assert not first & second
+        assert len(first | second) >= n - 3
 
 
 def test_sums_are_shared_or_not() -> None:

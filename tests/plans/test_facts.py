@@ -22,6 +22,9 @@ EXPECTED: dict[tuple[str, str], Callable[[int], Facts]] = {
     for of in ("all_reduce", "reduce_scatter")
     for name in ("ring", "circulant")
 }
+# The two halves of the vector have different trees, once there is room for two.
+for of in ("all_reduce", "reduce"):
+    EXPECTED[of, "double_binary_tree"] = lambda n: replace(ALL, size_invariant=n < 3)
 # Blocks rest on the way where there may be blocks of other sizes; and some come into what is, in place, the memory of
 # those that have not left yet.
 EXPECTED["all_to_all", "bruck"] = lambda n: replace(ALL, in_place=n & (n - 1) == 0, uneven=n < 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,12 @@ def then(*parts: Steps) -> Steps:
     """The steps of each part, one part after the other, in the same buffers."""
     for part in parts:
         yield from part
+
+
+def beside(*parts: Steps) -> Steps:
+    """The steps of all parts at the same time: the first of each in one front, then the second of each, and so on."""
+    for step in zip_longest(*map(fronts, parts)):
+        yield tuple(front for front in step if front is not None)
 
 
 def onto(steps: Steps, ranks: npt.ArrayLike, chunks: npt.ArrayLike | None = None) -> Steps:
