@@ -23,7 +23,7 @@ SPLITTING = ("scatter", "reduce_scatter", "all_to_all")
 
 # Every algorithm is proved, and the engine knows none from another: those that are asked for by name only, and ask
 # nothing new of it, are tried with a part of the cases.
-SAMPLED = ("recursive_halving", "circulant", "bruck", "double_binary_tree")
+SAMPLED = ("recursive_halving", "circulant", "bruck", "double_binary_tree", "torus")
 
 EVEN_ONLY = ("all_to_all", "bruck")  # takes no `sizes`
 

@@ -33,6 +33,11 @@ def doubling(n: int) -> tuple[int, int]:
     return log(two) + 2 * (extra > 0), two * log(two) + 2 * extra
 
 
+def sides(n: int) -> int:
+    """The hops along both sides of a torus: of all that have n ranks, the one with the fewest."""
+    return min(a + n // a - 2 for a in range(1, n + 1) if n % a == 0)
+
+
 def players(n: int) -> list[int]:
     """Who plays each player of recursive halving: the last ranks play two."""
     alone = 2 * n - (1 << log(n))
@@ -106,6 +111,7 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_reduce", "recursive_halving"): lambda n: (2 * log(n), 2 * halving(n), 2 * share(1 << log(n))),
     ("all_reduce", "circulant"): lambda n: (2 * log(n), 2 * n * log(n), 2 * share(n)),
     ("all_reduce", "double_binary_tree"): lambda n: (2 * log(n), 4 * (n - 1), {2: 1, 3: Fraction(3, 2)}.get(n, 2)),
+    ("all_reduce", "torus"): lambda n: (2 * sides(n), 2 * n * sides(n), 2 * share(n)),
     ("all_reduce", "hierarchical"): lambda n: Halves.of(n).all_reduce(2),
     ("all_reduce", "hierarchical_chain"): lambda n: Halves.of(n).all_reduce(1),
     ("reduce", "direct"): lambda n: (1, n - 1, 1),
@@ -130,11 +136,13 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("all_gather", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
     ("all_gather", "circulant"): lambda n: (log(n), n * log(n), share(n)),
     ("all_gather", "bruck"): lambda n: (log(n), n * log(n), share(n)),
+    ("all_gather", "torus"): lambda n: (sides(n), n * sides(n), share(n)),
     ("all_gather", "hierarchical"): lambda n: Halves.of(n).all_gather(),
     ("reduce_scatter", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("reduce_scatter", "ring"): lambda n: (n - 1, n * (n - 1), share(n)),
     ("reduce_scatter", "recursive_halving"): lambda n: (log(n), halving(n), share(n)),
     ("reduce_scatter", "circulant"): lambda n: (log(n), n * log(n), share(n)),
+    ("reduce_scatter", "torus"): lambda n: (sides(n), n * sides(n), share(n)),
     ("reduce_scatter", "hierarchical"): lambda n: Halves.of(n).reduce_scatter(),
     ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),

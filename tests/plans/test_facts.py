@@ -20,7 +20,7 @@ CIRCLE = Facts(in_place=True, same_everywhere=True, size_invariant=False, rank_o
 EXPECTED: dict[tuple[str, str], Callable[[int], Facts]] = {
     (of, name): lambda n: CIRCLE if n > 1 else ALL
     for of in ("all_reduce", "reduce_scatter")
-    for name in ("ring", "circulant")
+    for name in ("ring", "circulant", "torus")
 }
 # The two halves of the vector have different trees, once there is room for two.
 for of in ("all_reduce", "reduce"):
