@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import hocket
+from hocket.plans.algorithms import names
 
 
 def data(rank: int, count: int) -> np.ndarray:
@@ -35,7 +36,7 @@ def collectives(group: hocket.Group) -> None:
             same(given, x)
             same(group.all_reduce(given, op=np.maximum), np.max(every, axis=0))
             same(group.all_reduce(given, out=given), total)
-        for algorithm in ("ring", "two_shot", "one_shot", "recursive_doubling", "hierarchical", "hierarchical_chain"):
+        for algorithm in names("all_reduce"):
             same(group.all_reduce(x, algorithm=algorithm, order="any"), total)
         for root in {0, n - 1}:
             same(group.broadcast(x if rank == root else None, root=root), every[root])
@@ -47,6 +48,7 @@ def collectives(group: hocket.Group) -> None:
         block = np.concatenate([x + r for r in range(n)])
         same(group.all_to_all(block), np.concatenate([each + rank for each in every]))
         same(group.reduce_scatter(block), total + n * rank)
+        same(group.all_to_all(block, algorithm="bruck"), np.concatenate([each + rank for each in every]))
         works = [group.all_reduce(x + i, async_op=True) for i in range(5)]
         for i in reversed(range(5)):
             same(works[i].wait(), total + n * i)

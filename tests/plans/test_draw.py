@@ -60,6 +60,13 @@ class TestShow:
         assert all(words in text for words in ("1.33 S", "same bits on every rank", "r0 ──▶ r1 ──▶ r2"))
         assert "3  r1.out[0] <- r0   r2.out[1] <- r1   r0.out[2] <- r2\n" in text
 
+    def test_blocks_that_must_be_equal(self) -> None:
+        code, text = self.run("all_to_all", "bruck", "-n", "4")
+        assert code == 0
+        (line,) = (line for line in text.splitlines() if "right for blocks of any sizes" in line)
+        assert line.split()[-2] == "no"
+        assert "blocks" not in self.run("all_reduce", "ring")[1]
+
     def test_json(self) -> None:
         code, text = self.run("scatter", "binomial_tree", "-n", "6", "--root", "2", "--json")
         assert code == 0

@@ -102,6 +102,15 @@ def test_what_the_wire_carries_does_not_depend_on_the_ranks_of_a_host(name: tupl
         assert bytes_per_host(made, places) == busiest, places
 
 
+@pytest.mark.parametrize("name", [("all_reduce", "recursive_halving"), ("reduce_scatter", "recursive_halving")])
+def test_halving_speaks_to_near_ranks_first(name: tuple[str, str]) -> None:
+    """It is told nothing of hosts, and where they and their ranks are powers of two sends as if each were one rank."""
+    for hosts, ranks in itertools.product((2, 4, 8), (1, 2, 4)):
+        each_way = 2 if name[0] == "all_reduce" else 1
+        places = tuple(host for host in range(hosts) for _ in range(ranks))
+        assert bytes_per_host(plan(*name, hosts * ranks), places) == Fraction(each_way * (hosts - 1), hosts)
+
+
 def test_every_chunk_has_a_rank_on_every_host_and_every_rank_a_fair_part() -> None:
     for places in arrangements():
         found = lanes(len(places), places)

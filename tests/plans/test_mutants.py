@@ -26,7 +26,7 @@ Rows = list[list[int]]  # the moves of a front, each a list of its eight columns
 Random = np.random.Generator
 
 SIZES = (2, 3, 4, 5, 8)
-EACH = 100  # mutants of each algorithm at each size
+EACH = 70  # mutants of each algorithm at each size
 tally: Counter[str] = Counter()
 
 
