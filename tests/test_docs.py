@@ -53,6 +53,13 @@ def run(command: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_the_tests_that_a_page_names_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.\w+)(?:::|: )(\w+)`", (ROOT / "docs" / "security.md").read_text())
+    assert len(named) > 20
+    for file, name in named:
+        assert re.search(rf"^(def|void) {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}: {name}"
+
+
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):

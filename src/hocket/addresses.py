@@ -1,8 +1,20 @@
-"""How it is written where somebody can be met: tcp://host:port and file:///folder. The one place that reads them."""
+"""How it is written where somebody can be met. The one place that reads it.
+
+```
+tcp://first:4711          a port of a host, v4 or v6 ([::1])
+file:///shared/job        a folder that all hosts see
+ipc://job7                a Unix socket of that name, of this user, on this host
+@hocket-1000-job7         the same, as the kernel's abstract namespace has it (`ss -x`)
+```
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from .errors import RendezvousError
@@ -29,3 +41,63 @@ def tcp_url(host: str, port: int, name: str = "") -> str:
     """The address of who listens there."""
     host = f"[{host}]" if ":" in host else host
     return f"tcp://{host}:{port}" + (f"#{name}" if name else "")
+
+
+class Peer(NamedTuple):
+    """Where one rank can be reached: by a Unix socket, "@hocket-1000-job7", and by TCP, "tcp://host:port"; one of the
+    two may be empty."""
+
+    near: str = ""
+    far: str = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those that it has, the nearest first."""
+        return tuple(filter(None, self))
+
+
+def peers(urls: Sequence[str | Sequence[str]]) -> tuple[Peer, ...]:
+    """The ranks' places, of a URL for each, or of several to fall back to: one ipc:// and one tcp://.
+
+    Raises TypeError for what is no such list, and ValueError for a URL that cannot be meant, or is there twice.
+    """
+    if isinstance(urls, (str, bytes)) or not isinstance(urls, Sequence):
+        raise TypeError(f"peers is a list of URLs, one for each rank, not {urls!r:.80}")
+    if not urls:
+        raise ValueError("peers is empty: it has a URL for each rank")
+    found = tuple(_peer(rank, each) for rank, each in enumerate(urls))
+    seen: dict[str, int] = {}
+    for rank, peer in enumerate(found):
+        for address in peer.addresses:
+            if address in seen:
+                raise ValueError(f"ranks {seen[address]} and {rank} of peers have one URL: each listens at its own")
+            seen[address] = rank
+    return found
+
+
+def _peer(rank: int, given: str | Sequence[str]) -> Peer:
+    urls = [given] if isinstance(given, str) else given
+    if not isinstance(urls, Sequence) or not urls or not all(isinstance(url, str) for url in urls):
+        raise TypeError(f"rank {rank} of peers is a URL, or a list of URLs to fall back to, not {given!r:.80}")
+    parts = dict(_reached(rank, url) for url in urls)
+    if len(parts) < len(urls):
+        raise ValueError(f"rank {rank} of peers has {len(urls)} URLs: one ipc:// and one tcp:// are enough")
+    return Peer(**parts)
+
+
+def _reached(rank: int, url: str) -> tuple[str, str]:
+    """How, and where."""
+    if url.startswith("rdma://"):
+        raise ValueError(f'"{url}", rank {rank} of peers: there is no RDMA in hocket yet, only tcp:// and ipc://')
+    if name := re.fullmatch(r"ipc://([A-Za-z0-9_.-]{1,64})", url):
+        return "near", f"@hocket-{os.geteuid()}-{name[1]}"
+    try:
+        host, port, name_of_it = host_and_port(url)
+    except RendezvousError:
+        host, port, name_of_it = "", 0, ""
+    if not host or not port or name_of_it:
+        what = "it looks like tcp://host:4711, or ipc://name (letters, digits, _ . -)"
+        raise ValueError(f'"{url}" does not tell how rank {rank} of peers can be reached: {what}')
+    if host in ("0.0.0.0", "::"):
+        raise ValueError(f'"{url}" is every interface: rank {rank} of peers needs an address by which others reach it')
+    return "far", tcp_url(host, port)

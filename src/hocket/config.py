@@ -31,15 +31,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .addresses import host_and_port, shared_folder, tcp_url
+from .addresses import Peer, host_and_port, shared_folder, tcp_url
+from .addresses import peers as peers_of
 from .errors import RendezvousError
 from .launchers import IDENTITIES, LAUNCHERS, PLAIN, TORCHRUN, Environ, Launcher, integer, text
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
+ANYWHERE = "anywhere"  # where ranks meet at no address of which anybody knows
 _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
@@ -58,7 +61,9 @@ class SocketOptions:
 @dataclass(frozen=True)
 class Config:
     """One process's place in the job. `address` is an abstract socket's name, as `ss` prints it ("@hocket-..."), or
-    where rank 0 listens for ranks of any host ("tcp://host:port"), or a folder that all see ("file:///folder").
+    where rank 0 listens for ranks of any host ("tcp://host:port"), or a folder that all see ("file:///folder"); empty:
+    in a store that somebody else has made, and where `is_open` the ranks may be on several hosts; or at the URLs of
+    `peers`, of which each has its own, and rank 0's is the meeting point.
 
     `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
     `sockets` how those between hosts are to be.
@@ -74,18 +79,32 @@ class Config:
     timeout: float = TIMEOUT
     transport: str = ""
     sockets: SocketOptions = field(default_factory=SocketOptions)
+    is_open: bool = False
+    peers: tuple[Peer, ...] = ()
+
+    @property
+    def meeting_points(self) -> tuple[str, ...]:
+        """The addresses at which the store is, all of them the same one; the nearest first."""
+        return self.peers[0].addresses if self.peers else (self.address,)
+
+    @property
+    def own(self) -> Peer:
+        """This rank's, where each has its own."""
+        return self.peers[self.rank]
 
     @property
     def towards(self) -> str:
         """The address to which the way goes by which ranks of other hosts can come; empty where none will."""
+        if self.peers:
+            return self.own.far
         if self.is_far:
-            return self.address
+            return self.address or ANYWHERE
         return tcp_url("127.0.0.1", 1) if self.transport == "tcp" else ""
 
     @property
     def is_far(self) -> bool:
-        """Whether the ranks meet where those of other hosts can: over TCP, or in a folder."""
-        return self.address.startswith("tcp://") or self.folder is not None
+        """Whether the ranks meet where those of other hosts can: over TCP, in a folder, or in another store."""
+        return self.is_open or self.address.startswith("tcp://") or self.folder is not None
 
     @property
     def folder(self) -> Path | None:
@@ -101,17 +120,67 @@ class Config:
     @staticmethod
     def from_env(environ: Environ = os.environ) -> Config:
         """Read the launcher's variables. Raises RendezvousError, naming the variable, where they make no sense."""
-        job, transport = _job(environ), _transport(environ)
+        return Config._equipped(_job(environ), environ)
+
+    @staticmethod
+    def in_store(
+        rank: int | None,
+        size: int | None,
+        secret: str | None,
+        environ: Environ = os.environ,
+        *,
+        integrity: bool | None = None,
+    ) -> Config:
+        """For ranks that meet in a store that the caller of `init` has; what is not given, the environment tells.
+
+        Without a secret of the user's they have to be on one host. Raises ValueError for half a place.
+        """
+        if (rank is None) != (size is None):
+            raise ValueError("give rank and size together, or leave both to the launcher")
+        around = _overlaid(environ, rank, size, None, secret, integrity)
+        place = (Launcher.of(around) or TORCHRUN).place(around, anywhere=True)
+        is_open = bool(secret or (environ.get("HOCKET_SECRET") and "HOCKET_ADDRESS" not in environ))
+        key = _digest("secret", around["HOCKET_SECRET"]) if is_open else job_secret(around)
+        return Config._equipped(Config(*place, "", key, "hocket.init(rendezvous=...)", is_open=is_open), around)
+
+    @staticmethod
+    def among(
+        peers: Sequence[str | Sequence[str]],
+        rank: int | None,
+        size: int | None,
+        secret: str | None,
+        environ: Environ = os.environ,
+        *,
+        integrity: bool | None = None,
+    ) -> Config:
+        """For ranks that each have a URL of their own; the environment tells the rank, if it is not given.
+
+        With a tcp:// URL among them they need a secret. Raises TypeError and ValueError for peers that make no sense.
+        """
+        each = peers_of(peers)
+        around = _overlaid(environ, rank, None if rank is None else len(each), None, secret, integrity)
+        place = (Launcher.of(around) or TORCHRUN).place(around, anywhere=True)
+        if {place[1], size or len(each)} != {len(each)}:
+            raise ValueError(f"peers has {len(each)} ranks, and there are {size or place[1]}: it has a URL for each")
+        key = job_secret(around)
+        if text := around.get("HOCKET_SECRET"):
+            key = _digest("secret", text)
+        elif any(peer.far for peer in each):
+            _require_secret(place[1], "", "at URLs of peers")
+        job = Config._equipped(Config(*place, "", key, "hocket.init(peers=...)", peers=each), around)
+        if job.transport == "tcp" and not all(peer.far for peer in each):
+            raise ValueError("HOCKET_TRANSPORT=tcp shares no memory: each rank of peers needs a tcp:// URL")
+        return job
+
+    @staticmethod
+    def _equipped(job: Config, environ: Environ) -> Config:
+        transport = _transport(environ)
         if transport and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             raise RendezvousError(
                 f"HOCKET_TRANSPORT={transport} needs a HOCKET_SECRET, which only this job's ranks know"
             )
-        return replace(
-            job,
-            timeout=_seconds(environ, "HOCKET_TIMEOUT"),
-            transport=transport,
-            sockets=job_sockets(environ),
-        )
+        seconds = _seconds(environ, "HOCKET_TIMEOUT")
+        return replace(job, timeout=seconds, transport=transport, sockets=job_sockets(environ))
 
 
 def _job(environ: Environ) -> Config:
@@ -140,14 +209,18 @@ def _is_some(environ: Environ) -> bool:
 
 def _across_hosts(place: tuple[int, int, int, int], address: str, secret: str) -> Config:
     """The place of a rank that meets the others at "tcp://host:port". Raises RendezvousError without a secret."""
-    if place[1] > 1 and not secret:
-        raise RendezvousError(
-            f"the ranks are to meet at {address}, and anybody can reach that: give them all one secret "
-            "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
-        )
+    _require_secret(place[1], secret, f"at {address}")
     if shared_folder(address) is None:
         host_and_port(address)  # or it says what one looks like
     return Config(*place, address, _digest("secret", secret), "HOCKET_RENDEZVOUS")
+
+
+def _require_secret(size: int, secret: str, where: str) -> None:
+    if size > 1 and not secret:
+        raise RendezvousError(
+            f"the ranks are to meet {where}, and anybody can reach that: give them all one secret "
+            "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
+        )
 
 
 def as_if_set(
@@ -162,6 +235,17 @@ def as_if_set(
     """The environment as it would be if what a caller gives had been set there. Raises ValueError for half a place."""
     if (rank is None) != (size is None) or (rank is not None and rendezvous is None):
         raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
+    return _overlaid(environ, rank, size, rendezvous, secret, integrity)
+
+
+def _overlaid(
+    environ: Environ,
+    rank: int | None,
+    size: int | None,
+    rendezvous: str | None,
+    secret: str | None,
+    integrity: bool | None,
+) -> Environ:
     given = {"RANK": rank, "WORLD_SIZE": size, "HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}
     if integrity is not None:
         given["HOCKET_INTEGRITY"] = int(integrity)

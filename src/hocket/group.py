@@ -42,8 +42,9 @@ from .calls.session import Session
 from .config import HOCKET_RUN, Config, as_if_set
 from .deadline import Deadline
 from .launch import aftermath
+from .rendezvous.foreign import ForeignStore, TorchStore
+from .rendezvous.join import join as meet
 from .rendezvous.links import Links
-from .rendezvous.links import join as meet
 from .rendezvous.sockets import explained
 from .rendezvous.subgroups import form
 from .rendezvous.subgroups import meet as meet_part
@@ -474,7 +475,8 @@ def init(
     *,
     rank: int | None = None,
     size: int | None = None,
-    rendezvous: str | None = None,
+    rendezvous: str | TorchStore | None = None,
+    peers: Sequence[str | Sequence[str]] | None = None,
     secret: str | None = None,
     integrity: bool | None = None,
 ) -> Group:
@@ -485,18 +487,34 @@ def init(
     call that names none of its own; by default HOCKET_TIMEOUT, or 30.
 
     Ranks of several hosts meet at `rendezvous`, "tcp://host:port", where rank 0 listens, or "file:///folder", a new one
-    for each job, which all of them see; `rank` and `size` are their places, and `secret` is a text that all of them
-    know and nobody else. With `integrity` all that goes between hosts carries a CRC32C, and a byte that changed on its
-    way is an error; all ranks must agree on it. What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS,
-    HOCKET_SECRET and HOCKET_INTEGRITY. Raises RendezvousError.
+    for each job, which all of them see, or in a store of torch.distributed's (TCPStore, FileStore, HashStore,
+    PrefixStore, or an object with their set, get, wait, add and check), which does not need hocket.torch; `rank` and
+    `size` are their places, and `secret` is a text that all of them know and nobody else. With `integrity` all that
+    goes between hosts carries a CRC32C, and a byte that changed on its way is an error; all ranks must agree on it.
+    What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS, HOCKET_SECRET and HOCKET_INTEGRITY.
+
+    Or each rank has a URL of its own, and nothing else is needed: `peers` has one for each rank, or a list of two, the
+    same on all of them. "tcp://host:port" is where that rank listens for ranks of any host, "ipc://name" a Unix socket
+    of that name, for ranks of this user on its host. Which are on one host is found out, and these share memory.
+
+    Raises RendezvousError, and TypeError and ValueError for arguments that make no sense.
     """
-    config = Config.from_env(as_if_set(rank, size, rendezvous, secret, integrity=integrity))
+    if peers is not None and rendezvous is not None:
+        raise ValueError("give rendezvous or peers, not both: the ranks meet at rank 0's URL")
+    foreign = None
+    if peers is not None:
+        config = Config.among(peers, rank, size, secret, integrity=integrity)
+    elif rendezvous is None or isinstance(rendezvous, str):
+        config = Config.from_env(as_if_set(rank, size, rendezvous, secret, integrity=integrity))
+    else:
+        foreign = ForeignStore(rendezvous)
+        config = Config.in_store(rank, size, secret, integrity=integrity)
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds))
+    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign))
 
 
 def _disconnect(links: Links, native: Native, arena: Arena) -> None:

@@ -228,10 +228,23 @@ def say(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
+def place() -> dict[str, Any]:
+    """What is told to `init`, where the variables do not tell it all."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if "PEERS" in os.environ:
+        return {"rank": rank, "peers": [urls.split() for urls in os.environ["PEERS"].split(",")]}
+    if "STORE" in os.environ:
+        from torch.distributed import TCPStore
+
+        store = TCPStore(os.environ["STORE"], 4699, size, is_master=rank == 0)
+        return {"rank": rank, "size": size, "rendezvous": store}
+    return {}
+
+
 def main() -> None:
     begin = time.monotonic()
     try:
-        with hocket.init(float(os.environ.get("SECONDS", "20"))) as group:
+        with hocket.init(float(os.environ.get("SECONDS", "20")), **place()) as group:
             begin = time.monotonic()
             globals()[sys.argv[1]](group)
     except hocket.HocketError as error:

@@ -97,6 +97,33 @@ def test_hosts_that_meet_in_a_folder(three: list[Host], tmp_path: Path) -> None:
     assert list((tmp_path / "notes").iterdir()) == []
 
 
+def urls(hosts: list[Host], layout: tuple[int, ...]) -> list[str]:
+    """Of each rank: by TCP, and within its host."""
+    Job.port += len(layout)
+    return [f"tcp://{hosts[host].address}:{Job.port - rank} ipc://{rank}" for rank, host in enumerate(layout)]
+
+
+@pytest.mark.parametrize(("program", "layout"), [("collectives", (0, 0, 1)), ("subgroups", (0, 1, 1, 2))])
+def test_hosts_whose_ranks_have_urls_of_their_own(three: list[Host], program: str, layout: tuple[int, ...]) -> None:
+    Job(three, layout, program, PEERS=",".join(urls(three, layout))).good()
+
+
+def test_a_rank_that_has_no_url_for_other_hosts(three: list[Host]) -> None:
+    """And one that was started on another host than its URL says."""
+    every = urls(three, (0, 1))
+    for end in Job(three, (0, 1), "busy", PEERS=f"{every[0]},ipc://1").ends():
+        assert "nothing tells how they can reach each other" in end["text"], end
+        assert "a tcp:// URL for each rank of peers" in end["text"], end
+    zero, one = Job(three, (0, 2), "busy", PEERS=",".join(every), SECONDS="3").ends()
+    assert "rank 1 did not arrive" in zero["text"]
+    assert f"rank 1 cannot listen at @hocket-0-1 and tcp://{three[1].address}" in one["text"]
+
+
+def test_hosts_that_meet_in_a_store_of_torch(three: list[Host]) -> None:
+    pytest.importorskip("torch")
+    Job(three, (0, 1), "subgroups", STORE=three[0].address).good()
+
+
 @pytest.mark.parametrize(("layout", "two_shot"), [((0, 0, 1, 1), 2), ((0, 0, 0, 1), 1.5), ((0, 0, 1, 1, 2, 2), 8 / 3)])
 def test_the_wire_carries_what_was_counted(three: list[Host], layout: tuple[int, ...], two_shot: float) -> None:
     """Within 5%, by the counters of the hosts' interfaces: headers and beats are in there, too."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from launching import LAUNCHER_VARIABLES, SECRET, Hocket, children, open_descriptors
 
-from hocket.rendezvous.links import forget_doors
+from hocket.rendezvous.join import forget_doors
 from hocket.rendezvous.server import StoreServer
 
 
@@ -52,5 +52,5 @@ def address() -> str:
 
 @pytest.fixture
 def server(address: str) -> Iterator[StoreServer]:
-    with closing(StoreServer(address, SECRET).start()) as it:
+    with closing(StoreServer(address, secret=SECRET).start()) as it:
         yield it

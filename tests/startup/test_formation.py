@@ -28,7 +28,8 @@ from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, PeerLost, RendezvousError
 from hocket.rendezvous import parcels
-from hocket.rendezvous.links import Links, join
+from hocket.rendezvous.join import join
+from hocket.rendezvous.links import Links
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.subgroups import _HEADER, Part, form, meet
 

@@ -9,8 +9,8 @@ import pytest
 from hocket.config import Config
 from hocket.errors import RendezvousError
 from hocket.rendezvous import interfaces as module
+from hocket.rendezvous.doors import Door
 from hocket.rendezvous.interfaces import Interface, fitting, interfaces, own_address
-from hocket.rendezvous.links import Door
 
 FOUND = [
     Interface("lo", "127.0.0.1"),

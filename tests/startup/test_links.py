@@ -25,7 +25,8 @@ from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
 from hocket.rendezvous import cards, mesh
 from hocket.rendezvous.files import FileStore
-from hocket.rendezvous.links import Links, Terms, connect, forget_doors, join
+from hocket.rendezvous.join import forget_doors, join
+from hocket.rendezvous.links import Links, Terms, connect
 from hocket.rendezvous.mesh import Gone, Mesh
 from hocket.rendezvous.parcels import Outgoing
 from hocket.rendezvous.server import StoreServer
@@ -114,9 +115,9 @@ class Recorder:
     def __init__(self, store: SocketStore) -> None:
         self.store, self.seen = store, [b""]
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float = 0.0) -> None:
         self.seen += [key.encode(), value]
-        self.store.set(key, value)
+        self.store.set(key, value, timeout)
 
     def get(self, key: str, timeout: float) -> bytes:
         value = self.store.get(key, timeout)
@@ -149,8 +150,9 @@ def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: Sto
         waiting = pool.submit(rank, 0, b"\0" + secret, 2.0)
         with closing(SocketStore(address, SECRET, 20.0)) as plain:
             card = plain.get("00/0", 20.0)
-            told = cards.Card.unpack(card)
-            plain.set("00/1", replace(told, rank=1, address="@nobody").pack())  # so that rank 0 waits for links
+            told = cards.Card.read(card, b"\0" + secret, "00/0", 0, 0)
+            one = replace(told, rank=1, address="@nobody")
+            plain.set("00/1", one.note(b"\0" + secret, "00/1"))  # so that rank 0 waits for links
             name = told.address
             for known in [card, *seen]:
                 with pytest.raises((RendezvousError, TimeoutError)):
@@ -206,7 +208,7 @@ def test_a_rank_that_gave_up_too_early_tries_again_and_meets(address: str, launc
                 return meet(config)
         raise AssertionError("never met")
 
-    with closing(StoreServer(address, SECRET).start()), ThreadPoolExecutor(3) as pool:
+    with closing(StoreServer(address, secret=SECRET).start()), ThreadPoolExecutor(3) as pool:
         found = [pool.submit(impatient if c.rank == early else lambda c=c: patient(c)) for c in ranks]  # type: ignore[misc]
         check_linked([each.result(60) for each in found])
         check_linked(list(pool.map(meet, ranks)))
@@ -257,13 +259,13 @@ def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: StoreS
         with ThreadPoolExecutor(2) as pool:
             for links in pool.map(first, range(2)):
                 links.close()
-        card = store.get("0/1", 1.0)
+        left = cards.Card.read(store.get("0/1", 1.0), SECRET, "0/1", 1, 0)
     with (
-        closing(StoreServer(address + "x", SECRET).start()),
+        closing(StoreServer(address + "x", secret=SECRET).start()),
         closing(SocketStore(address + "x", SECRET, 20.0)) as store,
     ):
         store.set("0/size", b"2")
-        store.set("0/0", card)  # of one that has left
+        store.set("0/0", left.note(SECRET, "0/0"))
         ranks = configs(address + "x", 2, "hocket run")
         with pytest.raises(RendezvousError, match=r"could not be connected: .* is not there any more") as caught:
             meet(ranks[1])
@@ -437,8 +439,7 @@ def test_a_forked_child_does_not_keep_the_door_open(address: str, server: StoreS
     with pytest.raises(RendezvousError):
         meet(config, 0.01)
     with closing(SocketStore(address, SECRET, 20.0)) as store:
-        card = store.get("0/0", 1.0)
-    name = card[card.index(b"@hocket-") + 1 :][:39].decode()
+        name = cards.Card.read(store.get("0/0", 1.0), SECRET, "0/0", 0, 0).address[1:]
     child = os.fork()
     if child == 0:
         signal.pause()

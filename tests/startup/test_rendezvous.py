@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -21,7 +21,8 @@ from launching import SECRET, client, open_descriptors
 from hocket.config import Config
 from hocket.errors import RendezvousError
 from hocket.rendezvous.cards import Card, exchange
-from hocket.rendezvous.links import Links, Terms, connect, join
+from hocket.rendezvous.join import join
+from hocket.rendezvous.links import Links, Terms, connect
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import listen
 from hocket.rendezvous.store import SocketStore
@@ -77,7 +78,7 @@ def test_exchange(address: str, server: StoreServer, size: int) -> None:
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 @pytest.mark.parametrize("size", SIZES)
 def test_all_ranks_are_linked_in_pairs(address: str, launcher: str, size: int) -> None:
-    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, secret=SECRET).start() if launcher == "hocket run" else None
     found = outcomes({c.rank: lambda c=c: meet(c) for c in configs(address, size, launcher=launcher)})  # type: ignore[misc]
     if server is not None:
         server.close()
@@ -110,7 +111,7 @@ def test_a_world_of_one_meets_nobody() -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 def test_the_missing_ranks_are_named_by_all(address: str, launcher: str) -> None:
-    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, secret=SECRET).start() if launcher == "hocket run" else None
     there = [c for c in configs(address, 5, timeout=0.6, launcher=launcher) if c.rank in (0, 2, 3)]
     found = outcomes({c.rank: lambda c=c: meet(c) for c in there})  # type: ignore[misc]
     if server is not None:
@@ -151,7 +152,7 @@ class Told:
     def __init__(self, **cards: bytes) -> None:
         self.notes = cards
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float = 0.0) -> None:
         self.notes[key] = value
 
     def get(self, key: str, timeout: float) -> bytes:
@@ -163,7 +164,7 @@ def own_card(fd: int) -> Card:
     store = Told(**{"1": b"no card"})
     with pytest.raises(RendezvousError, match="no card"):
         connect(store, 0, 2, fd, 10.0, terms=Terms(SECRET))
-    return Card.unpack(store.notes["0"])
+    return Card.read(store.notes["0"], SECRET, "0", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str)
             RendezvousError,
             match=rf"rank 0 .* and rank 1 \(pid 42 on faraway\) {words}, and nothing tells how they can reach",
         ):
-            connect(Told(**{"1": msgpack.packb(astuple(far))}), 0, 2, fd, 10.0, terms=Terms(SECRET))
+            connect(Told(**{"1": far.note(SECRET, "1")}), 0, 2, fd, 10.0, terms=Terms(SECRET))
 
 
 @pytest.mark.parametrize("blob", [b"", b"\xc1", b"no card", msgpack.packb([1, 2, 3]), msgpack.packb({"rank": 1})])
@@ -195,7 +196,7 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
         leaver = threading.Thread(target=lambda: listener.accept()[0].close())
         leaver.start()
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
-            connect(Told(**{"0": msgpack.packb(astuple(gone))}), 1, 2, fd, 0.5, terms=Terms(SECRET))
+            connect(Told(**{"0": gone.note(SECRET, "0")}), 1, 2, fd, 0.5, terms=Terms(SECRET))
         leaver.join()
 
 
@@ -203,7 +204,7 @@ def test_a_rank_that_arrived_and_died_is_not_waited_for(address: str) -> None:
     with memory("") as fd:
         dead = replace(own_card(fd), host="host", pid=42, address=address)
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but .*: .*Connection refused"):
-            connect(Told(**{"0": msgpack.packb(astuple(dead))}), 1, 2, fd, 1000.0, terms=Terms(SECRET))
+            connect(Told(**{"0": dead.note(SECRET, "0")}), 1, 2, fd, 1000.0, terms=Terms(SECRET))
 
 
 # ---- whole processes ----
@@ -219,7 +220,7 @@ def _join_often(config: Config, times: int, pipe: Any) -> None:
 
 @pytest.mark.parametrize("launcher", ["hocket run", "torchrun"])
 def test_a_process_may_join_again_and_again(address: str, launcher: str) -> None:
-    server = StoreServer(address, SECRET).start() if launcher == "hocket run" else None
+    server = StoreServer(address, secret=SECRET).start() if launcher == "hocket run" else None
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for config in configs(address, 3, launcher=launcher):
@@ -261,7 +262,7 @@ def test_the_store_survives_a_client_killed(address: str, server: StoreServer) -
 
 
 def _hold_a_store(address: str, pipe: Any) -> None:
-    with closing(StoreServer(address, SECRET).start()):
+    with closing(StoreServer(address, secret=SECRET).start()):
         pipe.send("open")
         signal.pause()
 
@@ -277,7 +278,7 @@ def test_a_killed_store_leaves_no_name_behind(address: str) -> None:
         process.join(20)
         with pytest.raises(RendezvousError, match="the meeting point went away"):
             store.get("key", 10.0)
-    with closing(StoreServer(address, SECRET, timeout=1.0)):  # the address is free
+    with closing(StoreServer(address, secret=SECRET, timeout=1.0)):  # the address is free
         pass
     process.close()
     here.close()

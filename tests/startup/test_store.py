@@ -53,7 +53,7 @@ def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytes
             asked.set()
             return super().__contains__(key)
 
-    server = StoreServer(address, SECRET).start()
+    server = StoreServer(address, secret=SECRET).start()
     monkeypatch.setattr(server, "_notes", Notes())
     with client(address) as store, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(store.get, "key", 30.0)
@@ -65,7 +65,7 @@ def test_who_waits_is_told_why_the_store_closed(address: str, monkeypatch: pytes
 
 
 def test_the_last_word_of_a_closed_store_is_heard(address: str) -> None:
-    server = StoreServer(address, SECRET).start()
+    server = StoreServer(address, secret=SECRET).start()
     with client(address) as store:
         store.set("key", b"")
         server.close("the reason")
@@ -82,13 +82,13 @@ def test_nobody_listens(address: str) -> None:
 
 def test_the_address_is_held_by_another_job(address: str, server: StoreServer) -> None:
     with pytest.raises(RendezvousError, match="another job holds the meeting point"):
-        StoreServer(address, SECRET, timeout=0.05)
+        StoreServer(address, secret=SECRET, timeout=0.05)
 
 
 def test_an_early_client_waits_for_the_server(address: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         early = pool.submit(SocketStore, address, SECRET, 10.0)
-        with closing(StoreServer(address, SECRET).start()), closing(early.result()) as store:
+        with closing(StoreServer(address, secret=SECRET).start()), closing(early.result()) as store:
             store.set("key", b"")
 
 
@@ -121,7 +121,7 @@ def test_another_user_is_refused(address: str, stranger: str) -> None:
         with pytest.raises(RendezvousError, match=r"belongs to user id 65534, not to 0: it is no part of this job"):
             SocketStore(address, SECRET, 10.0)
     else:
-        server = StoreServer(address, SECRET)  # not started: no thread of ours at the fork
+        server = StoreServer(address, secret=SECRET)  # not started: no thread of ours at the fork
         process.start()
         with closing(server.start()):
             process.join(20)

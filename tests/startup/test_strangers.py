@@ -20,8 +20,9 @@ from launching import SECRET, client, open_descriptors, until
 from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
-from hocket.rendezvous import links as rendezvous
-from hocket.rendezvous import reception
+from hocket.rendezvous import doors, reception
+from hocket.rendezvous.join import join
+from hocket.rendezvous.links import Links
 from hocket.rendezvous.reception import Reception
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import MAX_FRAME, Handshake, dial, listen, read
@@ -58,14 +59,14 @@ def is_closed(sock: socket.socket) -> bool:
     return True
 
 
-def join_all(address: str, size: int, launcher: str) -> list[rendezvous.Links]:
+def join_all(address: str, size: int, launcher: str) -> list[Links]:
     """The ranks are threads here, each with a memory file."""
 
-    def rank(config: Config) -> rendezvous.Links:
+    def rank(config: Config) -> Links:
         fd = os.memfd_create("test")
         try:
             os.write(fd, f"memory of {config.rank}".encode())
-            return rendezvous.join(config, fd)
+            return join(config, fd)
         finally:
             os.close(fd)
 
@@ -102,7 +103,7 @@ def test_silent_callers_of_a_rank_do_not_hold_up_a_rendezvous(
             stack.enter_context(silent(name, count))
             return listener
 
-        monkeypatch.setattr(rendezvous, "listen", listen_with_strangers)
+        monkeypatch.setattr(doors, "listen", listen_with_strangers)
         begin = time.monotonic()
         for links in join_all(address, 3, "hocket run"):
             links.close()
@@ -111,7 +112,7 @@ def test_silent_callers_of_a_rank_do_not_hold_up_a_rendezvous(
 
 def test_silent_callers_are_sent_away_when_their_time_is_over(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reception, "Deadline", lambda seconds: Deadline(seconds / 50))
-    with closing(StoreServer(address, SECRET).start()), silent(address, 9) as strangers:
+    with closing(StoreServer(address, secret=SECRET).start()), silent(address, 9) as strangers:
         strangers[4].sendall(bytes(16))  # half a handshake
         assert all(is_closed(stranger) for stranger in strangers)
 
@@ -292,7 +293,7 @@ def test_silent_strangers_go_first_where_descriptors_are_used_up(address: str, s
 
 def test_one_that_is_not_patient_gives_up_and_says_why(address: str) -> None:
     with (
-        closing(StoreServer(address, SECRET, patient=False).start()),
+        closing(StoreServer(address, secret=SECRET, patient=False).start()),
         client(address) as store,
         closing(socket.socket(socket.AF_UNIX)) as late,
         ThreadPoolExecutor(1) as pool,

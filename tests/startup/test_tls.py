@@ -106,8 +106,8 @@ class Tap:
 @contextmanager
 def served(tls: Credentials | None) -> Iterator[str]:
     """The address of a store."""
-    with closing(StoreServer("tcp://127.0.0.1:0#s", SECRET, tls=tls).start()) as server:
-        yield f"tcp://127.0.0.1:{server._listener.getsockname()[1]}#s"
+    with closing(StoreServer("tcp://127.0.0.1:0#s", secret=SECRET, tls=tls).start()) as server:
+        yield f"tcp://127.0.0.1:{server._listeners[0].getsockname()[1]}#s"
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["clear", "tls"])

@@ -52,7 +52,7 @@ def run_command(
         signals = stack.enter_context(_signals())
         guard = stack.enter_context(closing(Guard()))
         if node is None:
-            stack.enter_context(closing(StoreServer(address, secret).start()))
+            stack.enter_context(closing(StoreServer(address, secret=secret).start()))
         port = stack.enter_context(processes.reserved_port())
         job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
         for rank in range(size):

@@ -118,7 +118,7 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
     ranks: list[_Rank] = []
     with ExitStack() as stack:
         guard = stack.enter_context(closing(Guard()))
-        stack.enter_context(closing(StoreServer(address, secret).start()))
+        stack.enter_context(closing(StoreServer(address, secret=secret).start()))
         port = stack.enter_context(processes.reserved_port())
         stack.callback(_finish, ranks)
         for rank in range(size):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
 
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from .seal import seal, unseal
 from .sockets import USED_UP
 from .store import Absent, Store, Taken
+
+_VERSION = version("hocket")
+_LONGEST = 4096  # bytes of a note: a store may hold anything
+_HEAD = re.compile(rb"hocket ([!-~]{1,40})\n")
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a rank tells the others about itself. No secret: everybody may see it.
+    """What a rank tells the others about itself. No secret is in it; but where ranks listen is nobody else's business.
 
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody.
@@ -44,9 +51,29 @@ class Card:
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
 
     def pack(self) -> bytes:
-        """As it is left in the store."""
+        """As it is passed on within a group."""
         blob: bytes = msgpack.packb(astuple(self))
         return blob
+
+    def note(self, secret: bytes, label: str) -> bytes:
+        """As it is left in a store: sealed (`seal`), behind the version of hocket, which is in clear."""
+        return b"hocket " + _VERSION.encode() + b"\n" + seal(secret, label, self.pack())
+
+    @staticmethod
+    def read(note: bytes, secret: bytes, label: str, writer: int, reader: int) -> Card:
+        """The card in a note of rank `writer`. Raises RendezvousError for one of another version, which it names, and
+        for one that was not sealed with this secret and label."""
+        head = _HEAD.match(note)
+        if head is None or len(note) > _LONGEST:
+            raise RendezvousError(f"rank {writer} left what is no card: do all ranks have one version of hocket?")
+        if (theirs := head[1].decode()) != _VERSION:
+            raise RendezvousError(
+                f"rank {writer} has hocket {theirs}, and rank {reader} has {_VERSION}: all ranks need the same version"
+            )
+        try:
+            return Card.unpack(unseal(secret, label, note[head.end() :]))
+        except RendezvousError as error:
+            raise RendezvousError(f"the card of rank {writer} cannot be read: {error}") from None
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
@@ -79,14 +106,17 @@ def places(cards: list[Card]) -> list[int]:
     return numbers
 
 
-HOW = "across hosts the ranks meet over TCP, at hocket.init(rendezvous='tcp://host:port') or HOCKET_RENDEZVOUS"
+HOW = (
+    "across hosts the ranks meet over TCP and have one secret: hocket.init(rendezvous='tcp://host:port', secret=...), "
+    "or HOCKET_RENDEZVOUS and HOCKET_SECRET, or a tcp:// URL for each rank of peers"
+)
 
 
 def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, prefix: str = "") -> list[bytes]:
     """Every rank's blob, by rank. Raises RendezvousError after `timeout` seconds, naming who is missing."""
     deadline = Deadline(timeout)
     try:
-        store.set(f"{prefix}{rank}", blob)
+        store.set(f"{prefix}{rank}", blob, deadline.left())
     except Taken as taken:
         raise RendezvousError(
             f"two processes claim to be rank {rank}: was the job started twice?{taken.hint}"

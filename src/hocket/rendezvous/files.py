@@ -25,8 +25,8 @@ class FileStore:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
-    def set(self, key: str, value: bytes) -> None:
-        """Leave `value` under `key`. Raises Taken where another value is there already."""
+    def set(self, key: str, value: bytes, timeout: float = 0.0) -> None:
+        """Leave `value` under `key`. Raises Taken where another value is there already. Nothing is waited for."""
         note, draft = self._file(key), self._folder / f".{secrets.token_hex(8)}"
         try:
             draft.write_bytes(value)

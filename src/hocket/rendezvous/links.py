@@ -6,40 +6,33 @@ store.get("0/0"), store.get("0/1"), ...     and reads all others; a card that do
 rank r dials every lower rank               A Unix socket per pair, over which the two swap descriptors (mesh).
 ```
 
-Hocket's own launcher holds the store in its process. Under other launchers rank 0 does, while the ranks meet.
-
-Ranks of different hosts are linked by TCP instead, and share no memory. They meet at a TCP store, which rank 0 holds,
-or in a folder.
+Where the store is, `join` knows. Ranks of different hosts are linked by TCP instead, and share no memory.
 
 What protects the links: listeners have random names, the kernel tells the other end's user id on one host, and both
 ends prove the job's secret, without which nothing is done across hosts. That comes from the launcher or the user and is
-never written into the store, which may be one that everybody can read (torch's is plain TCP): who reads the cards
-learns where the ranks listen, and cannot speak to them. Who can write the store as well can keep the ranks from
-meeting, but not meet them. Where a launcher gives no secret, each rank of a host derives one from what identifies the
-job, which others may guess: there the user id is what keeps them out.
+never written into the store, which may be one that everybody can read (torch's is plain TCP): the cards are sealed with
+it (`seal`). Who can write the store can keep the ranks from meeting, but not meet them. Where a launcher gives no
+secret, each rank of a host derives one from what identifies the job, which others may guess: there the user id is what
+keeps them out.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import weakref
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from .._core import Credentials, Tls
-from ..addresses import tcp_url
-from ..config import HOCKET_RUN, Config, SocketOptions
+from ..config import SocketOptions
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .cards import HOW, Card, exchange, places, whereabouts
-from .files import FileStore
-from .interfaces import own_address
-from .mesh import Gone, Look, Mesh
-from .server import CLOSED, StoreServer
-from .sockets import explained, listen, reason, steer
-from .store import Absent, Closed, SocketStore, Store, Taken
+from .cards import Card, exchange, places
+from .doors import Door
+from .mesh import Look, Mesh
+from .sockets import explained, steer
+from .store import Store, Taken
 from .tls import TlsSocket, credentials
 
 
@@ -125,91 +118,6 @@ class Links:
                 link.close()
 
 
-@dataclass
-class Door:
-    """Where one rank listens while the ranks meet: for those of its host, and for others where there may be some. Once
-    its addresses are `told`, others may come at any time."""
-
-    listener: socket.socket
-    remote: socket.socket | None = None
-    name: str = ""
-    told: bool = False
-
-    @staticmethod
-    def open(towards: str = "", interface: str = "") -> Door:
-        """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address, or on
-        the one that is wished for."""
-        name = secrets.token_hex(16)
-        with ExitStack() as undo:
-            door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
-            if towards and (own := own_address(towards, interface)):
-                door.remote = listen(own)
-            undo.pop_all()
-        return door
-
-    @property
-    def address(self) -> str:
-        """Its name, as others dial it."""
-        return f"@{self.listener.getsockname()[1:].decode()}"
-
-    def card(self, rank: int, alone: bool) -> Card:
-        """What the others must know to come here."""
-        host, pid = socket.gethostname(), os.getpid()
-        return Card(rank, host, pid, *whereabouts(), self.address, self.remote_address, alone)
-
-    @property
-    def remote_address(self) -> str:
-        """As ranks of other hosts dial it; empty where they cannot."""
-        if self.remote is None:
-            return ""
-        host, port, *_ = self.remote.getsockname()
-        return tcp_url(host, port, self.name)
-
-    @property
-    def listeners(self) -> list[tuple[socket.socket, bytes | None]]:
-        """The sockets, and what they are called in proofs."""
-        near: list[tuple[socket.socket, bytes | None]] = [(self.listener, None)]
-        return near if self.remote is None else [*near, (self.remote, self.name.encode())]
-
-    def close(self) -> None:
-        """Listen no longer."""
-        self.listener.close()
-        if self.remote is not None:
-            self.remote.close()
-
-
-@dataclass
-class _Meeting:
-    """A rank's meetings at one address: a job may init, close and init again.
-
-    A meeting that failed is tried again under the same number, behind the same door: the others may have read its
-    address, and still wait there. So a rank that gave up too early finds those that did not.
-    """
-
-    number: int = 0
-    door: Door | None = None
-
-    def over(self) -> None:
-        """The next one is another one."""
-        self.number += 1
-        self.leave()
-
-    def leave(self) -> None:
-        """Close the door."""
-        if self.door is not None:
-            self.door.close()
-            self.door = None
-
-
-_meetings: dict[tuple[str, int], _Meeting] = {}  # by address and rank
-
-
-def forget_doors() -> None:
-    """Close the doors of meetings that failed."""
-    for meeting in _meetings.values():
-        meeting.leave()
-
-
 _far: weakref.WeakSet[Links] = weakref.WeakSet()
 
 
@@ -224,74 +132,6 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
-os.register_at_fork(after_in_child=forget_doors)  # a rank is one process: its children do not open in its name
-
-
-def join(config: Config, fd: int, timeout: float | None = None) -> Links:
-    """Meet the other ranks of the job and give `fd` to each of them. Raises RendezvousError after `timeout` seconds.
-
-    The n-th meeting on one rank is the n-th on the others; one that failed on a rank can be tried again there. A world
-    of one meets nobody.
-    """
-    deadline = Deadline(config.timeout if timeout is None else timeout)
-    if config.size == 1:
-        with explained("this rank cannot start"):
-            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1)
-    meeting = _meetings.setdefault((config.address, config.rank), _Meeting())
-    try:
-        with explained("this rank cannot meet the others"):
-            meeting.door = meeting.door or Door.open(config.towards, config.sockets.interface)
-            links = _meet(config, fd, deadline, meeting.door, f"{meeting.number}/")
-        meeting.over()
-        return links
-    except Gone as error:  # all others have met without this rank, or one has died: this meeting will not be
-        meeting.over()
-        raise RendezvousError(_signed(str(error), config)) from error
-    except RendezvousError as error:
-        raise RendezvousError(_signed(str(error), config)) from error.__cause__
-    finally:
-        if meeting.door is not None and not meeting.door.told:
-            meeting.leave()
-
-
-def _meet(config: Config, fd: int, deadline: Deadline, door: Door, prefix: str) -> Links:
-    """Find the store, or open it, and connect."""
-    terms = Terms.of(config.secret, config.towards, config.transport == "tcp", config.sockets)
-
-    def link(store: Store) -> Links:
-        return connect(store, config.rank, config.size, fd, deadline.left(), prefix, terms=terms, door=door)
-
-    if config.folder is not None:
-        notes = FileStore(config.folder)
-        links = link(notes)
-        if config.rank == 0:
-            with suppress(OSError):  # all have read all cards, or they would not be linked
-                notes.clear(prefix)
-        return links
-    is_lasting = config.launcher == HOCKET_RUN or config.is_far  # the same at all meetings
-    address = config.address if is_lasting else f"{config.address}/{prefix}"
-    server = None
-    with ExitStack() as stack:
-        try:
-            if config.hosts_store:
-                server = StoreServer(address, config.secret, deadline.left(), patient=False, tls=terms.tls)
-                stack.enter_context(closing(server)).start()
-            while True:
-                store = stack.enter_context(closing(SocketStore(address, config.secret, deadline.left(), terms.tls)))
-                try:
-                    return link(store)
-                except Closed as error:
-                    if str(error) != CLOSED or not config.is_far or not deadline.left():
-                        raise
-                    store.close()  # it was that of an earlier meeting, at the same port
-        except Absent as error:
-            holder = "The launcher" if config.launcher == HOCKET_RUN else "Rank 0"
-            where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {HOW}"
-            raise RendezvousError(where) from None
-        except (RendezvousError, OSError) as error:
-            if server is not None:
-                server.close(f"rank 0, which held the meeting point, gave up: {reason(error)}")
-            raise
 
 
 def connect(
@@ -315,16 +155,16 @@ def connect(
         door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets.interface)))
         try:
             checked = " with integrity" * terms.sockets.integrity
-            store.set(f"{prefix}size", f"{size}{checked}".encode())
+            store.set(f"{prefix}size", f"{size}{checked}".encode(), deadline.left())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
             words = f"two jobs met at one address: one has {size} ranks{checked}, the other {theirs}"
             what = "integrity" if "integrity" in checked + theirs else "the size"
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
-        card = door.card(rank, terms.alone)
+        note = door.card(rank, terms.alone).note(terms.secret, f"{prefix}{rank}")
         door.told = True
-        blobs = exchange(store, rank, size, card.pack(), deadline.left(), prefix)
-        cards = [Card.unpack(blob) for blob in blobs]
+        notes = exchange(store, rank, size, note, deadline.left(), prefix)
+        cards = [Card.read(note, terms.secret, f"{prefix}{writer}", writer, rank) for writer, note in enumerate(notes)]
         return meet_at(door, cards, rank, fd, terms, deadline)
 
 
@@ -344,7 +184,8 @@ def meet_at(
         hosts = places(cards)
         near = [host == hosts[rank] for host in hosts]
         addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
-        mesh = Mesh(door.listeners, [str(card) for card in cards], addresses, rank, terms.secret, terms.tls)
+        names = [str(card) for card in cards]
+        mesh = Mesh(door.listeners, names, addresses, rank, terms.secret, terms.tls, upwards=door.upwards)
         given = [fd, pidfd]
         if not all(near):
             given.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
@@ -354,8 +195,8 @@ def meet_at(
     fds = [own if peer == rank else -1 for peer in range(size)]
     events = [given[2] if peer == rank else -1 for peer in range(size)] if given[2:] else []
     crowd = sum(card.boot == cards[rank].boot for card in cards)
-    names, pids = [card.host for card in cards], [card.pid for card in cards]
-    links = Links(hosts, [None] * size, fds, names, pids, [-1] * size, events, crowd, terms=terms)
+    machines, pids = [card.host for card in cards], [card.pid for card in cards]
+    links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
     for peer, (sock, theirs) in found.items():
         links.sockets[peer] = sock
         for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):
@@ -367,7 +208,3 @@ def meet_at(
         links.close()
         raise
     return links
-
-
-def _signed(text: str, config: Config) -> str:
-    return f"{text} (said by rank {config.rank} of {config.size}, started by {config.launcher})"

@@ -65,7 +65,7 @@ class _Line:
 
 class Mesh:
     """The links of one rank, on their way. `names[r]` and `addresses[r]` are told by the cards; `listeners` are this
-    rank's, each with the name that is proved there. `run` makes the links, once.
+    rank's, each with the name that is proved there. `run` makes the links, once. `upwards`: higher ranks are dialled.
     """
 
     def __init__(
@@ -76,11 +76,13 @@ class Mesh:
         rank: int,
         secret: bytes,
         tls: Credentials | None = None,
+        *,
+        upwards: bool = False,
     ) -> None:
         self._listeners, self._names, self._addresses = listeners, names, addresses
         self._rank, self._secret, self._tls = rank, secret, tls
         self._fds: Sequence[int] = ()
-        self._undial = list(range(rank))  # who is still to be dialled
+        self._undial = list(range(rank + 1, len(names)) if upwards else range(rank))  # who is still to be dialled
         self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
         self._left: dict[int, _Line] = {}  # those whose end has left, and who may come again
         self._nap = Deadline(0.0)  # before anybody is dialled again

@@ -35,31 +35,39 @@ class _Client:
 class StoreServer:
     """Holds the notes. It listens from the first line on, and serves, in a thread of its own, between start and close.
 
-    Raises RendezvousError where `address` is still taken after `timeout` seconds. Where its process has used up its
-    descriptors, one that is `patient` waits until some are closed; others close, and tell that all who wait.
+    Raises RendezvousError where one of its `addresses` is still taken after `timeout` seconds. Where its process has
+    used up its descriptors, one that is `patient` waits until some are closed; others close, and tell all who wait.
     """
 
     def __init__(
         self,
-        address: str,
+        *addresses: str,
         secret: bytes,
         timeout: float = SLACK,
-        *,
         patient: bool = True,
         tls: Credentials | None = None,
     ) -> None:
-        with ExitStack() as undo, explained(f"the meeting point {address} cannot be opened"):
-            self._listener = undo.enter_context(_bind(address, Deadline(timeout)))
+        limit = Deadline(timeout)
+        self._listeners: list[socket.socket] = []
+        self._receptions: list[Reception] = []
+        with ExitStack() as undo:
             self._selector = undo.enter_context(selectors.DefaultSelector())
-            self._reception = Reception(
-                self._listener,
-                secret,
-                self._selector,
-                self._welcome,
-                patient=patient,
-                name=Address.of(address).name,
-                tls=tls,
-            )
+            for address in addresses:
+                with explained(f"the meeting point {address} cannot be opened"):
+                    taken = f"another job holds the meeting point {address}: was this one started twice?"
+                    listener = undo.enter_context(bind(address, limit, taken))
+                    self._listeners.append(listener)
+                    self._receptions.append(
+                        Reception(
+                            listener,
+                            secret,
+                            self._selector,
+                            self._welcome,
+                            patient=patient,
+                            name=Address.of(address).name,
+                            tls=tls,
+                        )
+                    )
             undo.pop_all()
         self._notes: dict[str, bytes] = {}
         self._clients: set[_Client] = set()
@@ -81,28 +89,33 @@ class StoreServer:
         """Tell those who wait why, and end the thread. A second call does nothing."""
         with self._once:
             self._closed = self._closed or why
-            if self._listener.fileno() < 0:
+            if self._listeners[0].fileno() < 0:
                 return
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            self._refuse()  # which wakes the thread
             if self._thread.ident is not None:
                 self._thread.join()
-            self._reception.close()
+            for reception in self._receptions:
+                reception.close()
             self._selector.close()
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
+
+    def _refuse(self) -> None:
+        for listener in self._listeners:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
 
     # ---- in the thread ----
 
     def _serve(self) -> None:
         try:
             while not self._closed:
-                limits = [self._reception.tick(), self._expire()]
+                limits = [*(reception.tick() for reception in self._receptions), self._expire()]
                 for key, _ in self._selector.select(min((left for left in limits if left is not None), default=None)):
                     key.data()
         except OSError as error:
             self._closed = self._closed or f"the meeting point was closed: {reason(error)}"
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # who comes now need not wait
+            self._refuse()  # who comes now need not wait
         finally:
             self._say_goodbye()
 
@@ -207,8 +220,9 @@ class StoreServer:
             self._drop(client)
 
 
-def _bind(address: str, deadline: Deadline) -> socket.socket:
-    """Listen at `address`; an earlier job of the same name may still be on its way out."""
+def bind(address: str, deadline: Deadline, taken: str) -> socket.socket:
+    """Listen at `address`; an earlier job of the same name may still be on its way out. Raises RendezvousError where it
+    is still taken at the deadline, which says so: `taken`."""
     while True:
         try:
             return listen(address)
@@ -216,7 +230,5 @@ def _bind(address: str, deadline: Deadline) -> socket.socket:
             if error.errno != errno.EADDRINUSE:
                 raise
             if not deadline.left():
-                raise RendezvousError(
-                    f"another job holds the meeting point {address}: was this one started twice?"
-                ) from None
+                raise RendezvousError(taken) from None
         time.sleep(min(0.02, deadline.left()))

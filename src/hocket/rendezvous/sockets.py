@@ -185,7 +185,9 @@ def _proving(sock: socket.socket, secret: bytes, role: str, name: bytes | None) 
     sock.sendall(_digest(secret, role, name, mine, theirs))
     proof = yield 32
     if not hmac.compare_digest(proof, _digest(secret, other, name, theirs, mine)):
-        raise RendezvousError("the other end does not know this job's secret: it belongs to another job")
+        raise RendezvousError(
+            "the other end does not know this job's secret: it belongs to another job, or to another version of hocket"
+        )
 
 
 def _digest(secret: bytes, role: str, name: bytes, first: bytes, second: bytes) -> bytes:

@@ -6,7 +6,8 @@ deadline. `server` holds the notes.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from .._core import Credentials
@@ -14,15 +15,20 @@ from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, dial, read_frame, reason, write_frame
 
+_SHORTEST, _LONGEST = 0.1, 2.0  # seconds for one of several addresses
+
 
 class Store(Protocol):
-    """A place that all ranks of a job see. A key is written once."""
+    """A place that all ranks of a job see: here, in a folder (`files`), or somebody else's (`foreign`).
 
-    def set(self, key: str, value: bytes) -> None:
-        """Leave `value` under `key`. Raises RendezvousError where another value is there already."""
+    A key is written once, so to read it is to wait for it; and nothing is ever counted, or removed, by the ranks.
+    """
+
+    def set(self, key: str, value: bytes, timeout: float = ...) -> None:
+        """Leave `value` under `key`, within `timeout` seconds. Raises Taken where another value is there already."""
 
     def get(self, key: str, timeout: float) -> bytes:
-        """The value under `key`, as soon as it is there. Raises RendezvousError after `timeout` seconds without."""
+        """The value under `key`, as soon as it is there. Raises Absent after `timeout` seconds without."""
 
 
 class Absent(RendezvousError):
@@ -41,6 +47,42 @@ class Closed(RendezvousError):
     """Who holds the store has closed it."""
 
 
+class Left(RendezvousError):
+    """Who holds the store has left, and never answered this rank: as it came, a store of an earlier meeting may close,
+    which knows nobody yet to whom it would say so."""
+
+
+def reach_store(
+    addresses: Sequence[str], secret: bytes, deadline: Deadline, tls: Credentials | None = None
+) -> SocketStore:
+    """A rank's end of the store that listens at all these addresses: the first that answers. Raises as SocketStore.
+
+    They are tried by turns, and longer each time: one that leads nowhere from here looks like one who is late.
+    """
+    if len(addresses) == 1:
+        return SocketStore(addresses[0], secret, deadline.left(), tls)
+    patience = _SHORTEST
+    while True:
+        errors: list[RendezvousError] = []
+        for address in addresses:
+            with _collected(errors):
+                return SocketStore(address, secret, min(patience, deadline.left()), tls)
+        known = [error for error in errors if not isinstance(error, Absent)]
+        if len(known) == len(errors) or (known and not deadline.left()):
+            raise known[0]
+        if not deadline.left():
+            raise Absent(f"nobody opened the meeting point {' or '.join(addresses)} within {deadline}")
+        patience = min(2 * patience, _LONGEST)
+
+
+@contextmanager
+def _collected(errors: list[RendezvousError]) -> Iterator[None]:
+    try:
+        yield
+    except RendezvousError as error:
+        errors.append(error)
+
+
 class SocketStore:
     """A rank's end of the store. Not for several threads at once.
 
@@ -49,6 +91,7 @@ class SocketStore:
 
     def __init__(self, address: str, secret: bytes, timeout: float, tls: Credentials | None = None) -> None:
         deadline = Deadline(timeout)
+        self._answered = False  # anything yet
         try:
             self._socket = dial(address, secret, deadline, tls)
         except TimeoutError:
@@ -56,8 +99,9 @@ class SocketStore:
         except OSError as error:
             raise RendezvousError(f"the meeting point {address} cannot be reached: {reason(error)}") from error
 
-    def set(self, key: str, value: bytes) -> None:
-        """Leave `value` under `key`. Raises Taken where another value is there already."""
+    def set(self, key: str, value: bytes, timeout: float = 0.0) -> None:
+        """Leave `value` under `key`. Raises Taken where another value is there already. Nothing is waited for but the
+        answer."""
         self._ask(["set", key, value], key, 0.0)
 
     def get(self, key: str, timeout: float) -> bytes:
@@ -71,13 +115,13 @@ class SocketStore:
     def _ask(self, request: list[object], key: str, timeout: float) -> bytes:
         deadline = Deadline(timeout + SLACK)
         try:
-            with suppress(BrokenPipeError):  # a server that closed has left its last word
+            with suppress(ConnectionError):  # a server that closed has left its last word
                 write_frame(self._socket, request, deadline)
             answer = read_frame(self._socket, deadline)
         except (OSError, EOFError, ValueError) as error:
-            raise RendezvousError(
-                f"the meeting point went away, and with it the process that held it: {reason(error)}"
-            ) from error
+            kind = Left if isinstance(error, (EOFError, ConnectionError)) and not self._answered else RendezvousError
+            raise kind(f"the meeting point went away, and with it the process that held it: {reason(error)}") from error
+        self._answered = True
         match answer:
             case ["ok", bytes(value)]:
                 return value

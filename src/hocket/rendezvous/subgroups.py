@@ -30,7 +30,8 @@ import numpy as np
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, PeerLost, RendezvousError
 from .cards import Card
-from .links import Door, Links, meet_at
+from .doors import Door
+from .links import Links, meet_at
 from .parcels import Incoming, Outgoing
 from .sockets import explained
 

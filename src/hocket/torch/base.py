@@ -18,9 +18,9 @@ from ..config import job_route, job_secret, job_sockets
 from ..deadline import Deadline
 from ..errors import MismatchError
 from ..group import assemble
-from ..rendezvous.links import Terms, connect
+from ..rendezvous.foreign import ForeignStore
+from ..rendezvous.links import Links, Terms, connect
 from . import last_words, where
-from .store import TorchStore
 from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
@@ -69,19 +69,7 @@ class Base(dist.ProcessGroup):
             _options = options
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
-        self._group = assemble(
-            rank,
-            size,
-            timeout,
-            lambda fd: connect(
-                TorchStore(store, size),
-                rank,
-                size,
-                fd,
-                timeout,
-                terms=Terms.of(job_secret(), job_route(), False, job_sockets()),
-            ),
-        )
+        self._group = assemble(rank, size, timeout, partial(self._connect, timeout))
         self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.
         self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")
@@ -91,6 +79,11 @@ class Base(dist.ProcessGroup):
             gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout))
             self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, gloo)
         last_words.of(self)
+
+    def _connect(self, timeout: float, fd: int) -> Links:
+        notes, terms = ForeignStore(self._store), Terms.of(job_secret(), job_route(), False, job_sockets())
+        meeting = notes.arrive(self._rank)
+        return connect(notes, self._rank, self._size, fd, timeout, f"{meeting}/", terms=terms)
 
     # ---- how a call is made ------------------------------------------------------------------------------------------
 

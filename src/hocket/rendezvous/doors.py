@@ -1,0 +1,89 @@
+"""Where one rank listens while the ranks meet."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..addresses import Peer, tcp_url
+from ..deadline import Deadline
+from .cards import Card, whereabouts
+from .interfaces import own_address
+from .server import bind
+from .sockets import SLACK, explained, listen
+
+
+@dataclass
+class Door:
+    """Where one rank listens while the ranks meet: for those of its host, and for others where there may be some, who
+    are told its `url`. Once its addresses are `told`, others may come at any time. Where ranks have URLs of their own,
+    rank 0's is the meeting point's, and nobody comes to its door: all doors are dialled `upwards`, by lower ranks."""
+
+    listener: socket.socket
+    remote: socket.socket | None = None
+    name: str = ""
+    url: str = ""
+    told: bool = False
+    upwards: bool = False
+
+    @staticmethod
+    def open(towards: str = "", interface: str = "") -> Door:
+        """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address, or on
+        the one that is wished for."""
+        name = secrets.token_hex(16)
+        with ExitStack() as undo:
+            door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
+            if towards and (own := own_address(towards, interface)):
+                door.remote = listen(own)
+                host, port, *_ = door.remote.getsockname()
+                door.url = tcp_url(host, port)
+            undo.pop_all()
+        return door
+
+    @staticmethod
+    def at(own: Peer, rank: int, deadline: Deadline) -> Door:
+        """That of a rank whose URLs everybody knows. Raises RendezvousError where it cannot listen there."""
+        if rank == 0:
+            door = Door.open()
+            door.url, door.upwards = own.far, True
+            return door
+        name, wait = secrets.token_hex(16), Deadline(min(deadline.left(), SLACK))
+
+        def held(address: str) -> str:
+            return f"something else listens at {address}: was rank {rank} started twice?"
+
+        with ExitStack() as undo, explained(f"rank {rank} cannot listen at {' and '.join(own.addresses)}"):
+            near = undo.enter_context(bind(own.near or f"@hocket-{name}", wait, held(own.near)))
+            far = undo.enter_context(bind(own.far, wait, held(own.far))) if own.far else None
+            undo.pop_all()
+        return Door(near, far, name, own.far, upwards=True)
+
+    @property
+    def address(self) -> str:
+        """Its name, as others dial it."""
+        return f"@{self.listener.getsockname()[1:].decode()}"
+
+    def card(self, rank: int, alone: bool) -> Card:
+        """What the others must know to come here."""
+        host, pid = socket.gethostname(), os.getpid()
+        return Card(rank, host, pid, *whereabouts(), self.address, self.remote_address, alone)
+
+    @property
+    def remote_address(self) -> str:
+        """As ranks of other hosts dial it; empty where they cannot."""
+        return f"{self.url}#{self.name}" if self.url else ""
+
+    @property
+    def listeners(self) -> list[tuple[socket.socket, bytes | None]]:
+        """The sockets, and what they are called in proofs."""
+        near: list[tuple[socket.socket, bytes | None]] = [(self.listener, None)]
+        return near if self.remote is None else [*near, (self.remote, self.name.encode())]
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self.listener.close()
+        if self.remote is not None:
+            self.remote.close()
