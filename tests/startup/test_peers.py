@@ -13,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from launching import free_ports, until
 
 import hocket
+from certificates import certified
 from hocket.addresses import Peer, peers
 from hocket.config import Config
 from hocket.errors import RendezvousError
@@ -282,12 +284,14 @@ with hocket.init(20, rank=rank, peers=peers, secret="known to all") as group:
 """
 
 
-@pytest.mark.parametrize("transport", ["", "tcp"])
-def test_programs_in_processes(transport: str) -> None:
-    words = [url if isinstance(url, str) else " ".join(url) for url in urls("ttb" if transport else "itb")]
+@pytest.mark.parametrize("how", ["", "tcp"])
+def test_programs_in_processes(how: str, tmp_path: Path) -> None:
+    """Within a host; and as between hosts, with all that can be wished for there."""
+    words = [url if isinstance(url, str) else " ".join(url) for url in urls("ttb" if how else "itb")]
     command = [sys.executable, "-c", PROGRAM]
-    environ = {**os.environ, "HOCKET_TRANSPORT": transport, "HOCKET_SECRET": "known to all"}
+    environ = {**os.environ, "HOCKET_TRANSPORT": how, "HOCKET_SECRET": "known to all"}
     environ["HOCKET_SOCKET_IFNAME"] = "=none"  # which the URLs tell, also to subgroups
+    environ |= {"HOCKET_INTEGRITY": "1", **certified(tmp_path)} if how else {}
     ranks = [
         subprocess.Popen([*command, str(r), *words], stderr=subprocess.PIPE, text=True, env=environ) for r in range(3)
     ]
