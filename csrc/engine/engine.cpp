@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 namespace hocket {
 
 namespace {
+
+constexpr uint64_t far_enough = 64;  // pairs of record and segment, to tell of before their turn
 
 // Walks the (record, segment) pairs of one list in the order (step + segment, step, index).
 template <class Record>
@@ -23,6 +26,7 @@ class Cursor {
   uint64_t segment() const { return diagonal_ - record().step; }
   uint64_t offset() const { return segment() * segment_; }
   uint64_t bytes() const { return std::min(segment_, record().bytes - offset()); }
+  bool is_at(const Cursor& other) const { return diagonal_ == other.diagonal_ && at_ == other.at_; }
 
   // Whether this cursor has left (index, segment) behind.
   bool passed(int32_t index, uint64_t segment) const {
@@ -73,6 +77,7 @@ class Run {
         receives_(program.receives, program.segment, program.signals),
         deadline_(deadline),
         wait_(port, deadline) {
+    if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;
       protocol.posted.clear();
@@ -139,15 +144,19 @@ class Run {
 
   // Whether what a send has posted can be overwritten: always if it was staged, and once it is read if it was a view.
   bool read(size_t index, uint64_t segment) {
+    const int32_t reader = unfinished_reader(index, segment);
+    if (reader != nothing) blocker_ = reader;
+    return reader == nothing;
+  }
+
+  int32_t unfinished_reader(size_t index, uint64_t segment) {
     const Protocol& view = program_.protocols[index];
-    if (view.kind != Protocol::viewed) return true;
+    if (view.kind != Protocol::viewed) return nothing;
     const auto& peers = program_.sends[index].peers;
     for (size_t k = 0; k < peers.size(); ++k) {
-      if (port_.consumed(peers[k], view.posted[segment * peers.size() + k])) continue;
-      blocker_ = peers[k];
-      return false;
+      if (!port_.consumed(peers[k], view.posted[segment * peers.size() + k])) return peers[k];
     }
-    return true;
+    return nothing;
   }
 
   bool receive() {
@@ -156,10 +165,49 @@ class Run {
     for (int32_t send : r.before) {
       if (!sends_.passed(send, segment) || !read(send, segment)) return false;
     }
+    if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
     forward(r, segment, bytes);
     receives_.advance();
+    if (ahead_) --ahead_by_;
     return true;
+  }
+
+  // Tells the port of what comes next, and, where that is only copied, to where. The current receive is among it: what
+  // it overwrites has been read.
+  void look_ahead() {
+    for (; ahead_by_ < far_enough && !ahead_->done(); ++ahead_by_, ahead_->advance()) {
+      const Receive& r = ahead_->record();
+      const bool lands = r.sources.size() == 1 && r.sources[0].peer != local;
+      if (lands && ahead_by_ != 0 && !is_free_ahead()) return;
+      std::byte* const to = lands ? at(r.to) + ahead_->offset() : nullptr;
+      for (const Source& source : r.sources) {
+        if (source.peer == local) continue;
+        port_.expect(source.peer, label(source.mark, ahead_->segment()), to, ahead_->bytes());
+      }
+    }
+  }
+
+  // Whether nothing reads or writes any more what is overwritten ahead: no send, and none of the receives before it.
+  bool is_free_ahead() {
+    for (int32_t send : ahead_->record().before) {
+      const uint64_t segment = ahead_->segment();
+      if (!sends_.passed(send, segment) || unfinished_reader(send, segment) != nothing) return false;
+    }
+    for (Cursor<Receive> c = receives_; !c.is_at(*ahead_); c.advance()) {
+      const Receive& r = c.record();
+      if (overlap_ahead(c, r.to)) return false;
+      for (const Source& source : r.sources) {
+        if (source.peer == local && overlap_ahead(c, source.place)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool overlap_ahead(const Cursor<Receive>& c, const Place& place) const {
+    const std::byte* const here = at(place) + c.offset();
+    const std::byte* const there = at(ahead_->record().to) + ahead_->offset();
+    return here < there + ahead_->bytes() && there < here + c.bytes();
   }
 
   // Finds all sources of the current receive; false if one is not there yet.
@@ -272,6 +320,8 @@ class Run {
   const std::array<std::byte*, 3> bases_;
   Cursor<Send> sends_;
   Cursor<Receive> receives_;
+  std::optional<Cursor<Receive>> ahead_;  // where the port listens: what comes next that it was not told of
+  uint64_t ahead_by_ = 0;                 // pairs, of the receives
   const Deadline deadline_;
   Wait wait_;
   int blocker_ = -1;

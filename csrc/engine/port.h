@@ -45,6 +45,10 @@ class Port : public Waiter {
   // How many messages have been posted to `peer`, and whether it has read the first `count` of them.
   virtual uint64_t posted(int /*peer*/) const { return 0; }
   virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }
+  // Told, where it `listens`, of each message before it is peeked at, in the order of its channel. What comes after
+  // that may be received at `to`: memory of so many bytes, which nobody reads or writes until the message is released
+  // or the call has failed. Null: anywhere.
+  virtual void expect(int /*peer*/, Label /*label*/, std::byte* /*to*/, uint64_t /*bytes*/) {}
   // Whether a message from `peer` is there, and which.
   virtual bool peek(int peer, Message& message) = 0;
   // The oldest message from `peer` has been read; its memory may be used again.

@@ -139,6 +139,7 @@ inline Weather draw_weather(uint64_t seed, size_t depth, uint64_t segment) {
   weather.crowded = mix(seed, 9) % 2;
   weather.views = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 10) % 3];
   weather.puts = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 20) % 3];
+  weather.landings = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 21) % 3];
   return weather;
 }
 

@@ -30,6 +30,7 @@ struct Weather {
   unsigned refusal = 0;      // of 100 operations that could succeed, so many do not
   unsigned views = 0;        // of 100 buffers, so many can be read by others where they lie
   unsigned puts = 0;         // of 100 outputs, so many can be written by others
+  unsigned landings = 0;     // of 100 messages that are expected, so many are received there; 0: nobody is told of any
   bool crowded = true;
   int dying = -1;           // this rank
   size_t dies_at = 0;       // stops before its post() or release() of this index
@@ -47,6 +48,7 @@ struct End {
   size_t fused = 0;       // posts of what was reserved before a release()
   size_t viewed = 0;      // posts of views
   size_t put = 0;         // posts of what was put
+  size_t landed = 0;      // messages received where they were expected
   int announced = 0;      // announcements not withdrawn
 };
 
@@ -87,9 +89,15 @@ class World {
     uint64_t call = 0;
     std::byte* begin = nullptr;
   };
+  struct Expected {
+    Label label;
+    std::byte* to;
+    uint64_t bytes;
+  };
   struct Channel {
     std::deque<Posted> queue;
-    uint64_t posted = 0;
+    uint64_t posted = 0, released = 0;
+    std::vector<Expected> expected;  // by number, since the beginning of time
   };
 
   Channel& channel(int from, int to) { return channels_[from * size_ + to]; }
@@ -122,7 +130,9 @@ class World {
 
 class FakePort : public Port {
  public:
-  FakePort(World& world, int rank, End& end) : world_(world), rank_(rank), end_(end) {}
+  FakePort(World& world, int rank, End& end) : world_(world), rank_(rank), end_(end) {
+    listens = world.weather_.landings != 0;
+  }
 
   std::byte* reserve(Peers peers, uint64_t bytes) override {
     const uint64_t staged = world_.staged_[rank_];
@@ -163,8 +173,7 @@ class FakePort : public Port {
 
   std::byte* target(int peer) override {
     const World::Output &own = world_.outputs_[rank_], &theirs = world_.outputs_[peer];
-    const bool can_be = mix(world_.weather_.seed, own.call, rank_ * world_.size_ + peer) % 100 < world_.weather_.puts;
-    return can_be && own.call == theirs.call ? theirs.begin : nullptr;
+    return own.call == theirs.call && can_put(rank_, peer) ? theirs.begin : nullptr;
   }
 
   void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override {
@@ -184,8 +193,18 @@ class FakePort : public Port {
     return in_vain(), false;
   }
 
+  // What is expected may come at once, and what was there is lost. Who can put does not send as well.
+  void expect(int peer, Label label, std::byte* to, uint64_t bytes) override {
+    if (can_put(peer, rank_)) to = nullptr;
+    if (to != nullptr) std::fill_n(to, bytes, std::byte{0x5a});
+    world_.channel(peer, rank_).expected.push_back({label, to, bytes});
+  }
+
   bool peek(int peer, Message& message) override {
-    std::deque<World::Posted>& queue = world_.channel(peer, rank_).queue;
+    World::Channel& channel = world_.channel(peer, rank_);
+    if (listens && channel.expected.size() <= channel.released)
+      throw Failure{Failure::internal, rank_, "peeks at what it did not expect"};
+    std::deque<World::Posted>& queue = channel.queue;
     if (queue.empty()) return in_vain(), false;
     World::Posted& oldest = queue.front();
     if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
@@ -196,6 +215,7 @@ class FakePort : public Port {
   void release(int peer) override {
     count();
     world_.channel(peer, rank_).queue.pop_front();
+    ++world_.channel(peer, rank_).released;
     world_.vain_[peer] = 0;
     released_since_ = true;
     if (world_.below(4) == 0) elsewhere();
@@ -229,6 +249,12 @@ class FakePort : public Port {
     return std::ranges::all_of(peers, has_room);
   }
 
+  // In the call that this rank is in.
+  bool can_put(int from, int to) const {
+    const uint64_t call = world_.outputs_[rank_].call;
+    return mix(world_.weather_.seed, call, from * world_.size_ + to) % 100 < world_.weather_.puts;
+  }
+
   bool refuses() {
     if (world_.below(100) >= world_.weather_.refusal) return false;
     elsewhere();
@@ -238,11 +264,24 @@ class FakePort : public Port {
   void send(Peers peers, World::Posted message) {
     for (int peer : peers) {
       message.hidden = world_.below(world_.weather_.delay + 1);
-      world_.channel(rank_, peer).queue.push_back(message);
-      ++world_.channel(rank_, peer).posted;
+      World::Channel& channel = world_.channel(rank_, peer);
+      channel.queue.push_back(message);
+      land(channel, channel.queue.back());
+      ++channel.posted;
       world_.vain_[peer] = 0;
     }
     if (world_.below(4) == 0) elsewhere();
+  }
+
+  // As early as can be: before it shows itself.
+  void land(World::Channel& channel, World::Posted& message) {
+    if (channel.posted >= channel.expected.size()) return;
+    const World::Expected& e = channel.expected[channel.posted];
+    if (e.to == nullptr || e.bytes == 0 || e.label != message.label || e.bytes != message.bytes) return;
+    if (world_.below(100) >= world_.weather_.landings) return;
+    std::memcpy(e.to, message.data, e.bytes);
+    message.data = e.to;
+    ++end_.landed;
   }
 
   // Nothing could be done, and nothing but another rank can change that.

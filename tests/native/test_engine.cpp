@@ -131,6 +131,28 @@ void test_puts() {
   check(put > 0, "nothing was put");
 }
 
+// What is only copied is received where it is to be, whatever else the rank does meanwhile: in a broadcast all that
+// comes once it is expected. What is folded never is.
+void test_landings() {
+  size_t landed = 0;
+  for (int n = 2; n <= 5; ++n) {
+    for (const uint64_t segments : {1, 17}) {
+      Case c{.plan = tree(n), .sizes = Sizes(2, 34), .segments = segments, .weather = {.seed = kSeed, .landings = 100}};
+      for (const bool in_place : {false, true}) {
+        c.in_place = in_place;
+        for (const End& end : test(c)) landed += end.landed;
+        c.plan = one_shot(n);
+        c.sizes = {34};
+        for (const End& end : test(c)) check(end.landed == 0, c, end.landed, " landed");
+        c.plan = ring(n);
+        c.sizes = Sizes(n, 34);
+        for (const End& end : test(c)) landed += end.landed;
+      }
+    }
+  }
+  check(landed > 0, "nothing landed");
+}
+
 }  // namespace
 
 int main() {
@@ -143,5 +165,6 @@ int main() {
   test_fusion();
   test_views();
   test_puts();
+  test_landings();
   return report();
 }
