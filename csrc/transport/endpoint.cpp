@@ -190,6 +190,11 @@ void Endpoint::close() {
   bell.notify(rank());
 }
 
+// What comes from ranks of this host lies in their outboxes, and stays there.
+void Endpoint::expect(int peer, Label label, std::byte* to, uint64_t bytes) {
+  if (links[peer]) links[peer]->expect(label, to, bytes);
+}
+
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
 // Called in every turn of a wait: of many links it looks at two, the one that is waited for and another one.

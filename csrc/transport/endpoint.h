@@ -89,6 +89,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void leave() override;
   void close() override;
 
+  void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }

@@ -25,11 +25,12 @@ constexpr int size = 2;
 
 // One rank's outbox and its link to the other one.
 struct Rank {
-  Rank(int number, int fd, bool checked = false)
-      : bytes(arena_offset(size, slots)),
+  Rank(int rank, int fd, bool checked = false)
+      : number(rank),
+        bytes(arena_offset(size, slots)),
         box(static_cast<Outbox*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        link(number, size, 1 - number, fd, std::make_shared<tcp::Pipe>(fd), checked, box,
-             reinterpret_cast<std::byte*>(box), slots) {
+        link(rank, size, 1 - rank, fd, std::make_shared<tcp::Pipe>(fd), checked, box, reinterpret_cast<std::byte*>(box),
+             slots) {
     fcntl(fd, F_SETFL, O_NONBLOCK);
   }
   ~Rank() { munmap(box, bytes); }
@@ -46,6 +47,14 @@ struct Rank {
     link.push();
   }
 
+  // The descriptor of a message from the other one, once that is there.
+  const Descriptor* received(uint64_t number) {
+    const Descriptor& d = link.mirror()->descriptors(size, this->number)[number % depth];
+    return d.turn.load(std::memory_order_acquire) == number + 1 ? &d : nullptr;
+  }
+  const std::byte* slot(const Descriptor& d) { return link.mirror()->slots(size) + d.offset; }
+
+  const int number;
   const uint64_t bytes;
   Outbox* const box;
   tcp::Link link;
@@ -101,6 +110,146 @@ void carries_messages_in_order() {
   check(!pair.ranks[0]->link.broken() && !pair.ranks[1]->link.broken(), "a link broke");
 }
 
+Bytes content(uint64_t number, uint64_t length) {
+  Bytes data(length);
+  for (uint64_t k = 0; k < length; ++k) data[k] = std::byte(mix(number, k, 5));
+  return data;
+}
+
+bool holds(const std::byte* at, const Bytes& data) { return std::memcmp(at, data.data(), data.size()) == 0; }
+
+// A stream of 64 MiB, each message of which is expected a window ahead: all of it is received where it is to be.
+void lands_what_is_expected() {
+  Pair pair;
+  constexpr uint64_t count = 256, length = 256 << 10, ahead = 32;
+  const Bytes data = content(1, count * length);
+  Bytes out(count * length);
+  const auto label = [](uint64_t i) { return Label{9, static_cast<uint32_t>(i)}; };
+  const auto expect = [&](uint64_t i) {
+    if (i < count) pair.ranks[1]->link.expect(label(i), out.data() + i * length, length);
+  };
+  for (uint64_t i = 0; i < ahead; ++i) expect(i);
+  std::thread sender([&] {
+    Rank& own = *pair.ranks[0];
+    const auto& read = own.link.mirror()->counts()[0].read;
+    for (uint64_t i = 0; i < count; ++i) {
+      while (i >= read.load(std::memory_order_acquire) + depth) own.link.turn();
+      own.post(i, 1, data.data() + i * length, length, label(i));
+    }
+    while (read.load(std::memory_order_acquire) != count) own.link.turn();
+  });
+  Rank& own = *pair.ranks[1];
+  for (uint64_t i = 0; i < count; ++i) {
+    const Descriptor* d;
+    while ((d = own.received(i)) == nullptr) own.link.turn();
+    check(d->kind == Descriptor::landed && d->offset == reinterpret_cast<uint64_t>(out.data() + i * length) &&
+              d->bytes == length && d->call == 9 && d->place == i,
+          "message ", i, " did not land");
+    expect(i + ahead);
+    own.box->counts()[0].read.store(i + 1, std::memory_order_release);
+    own.link.push();
+  }
+  sender.join();
+  check(out == data, "other bytes landed");
+  check(!pair.ranks[0]->link.broken() && !pair.ranks[1]->link.broken(), "a link broke");
+}
+
+// What is not the very message that was expected next, and what came before it was, goes to the slots.
+void lands_nothing_else() {
+  constexpr uint64_t length = 20'000;
+  const Label right{7, 3};
+  const Bytes none(2 * length, std::byte{0xcc});
+  const struct {
+    const char* what;
+    uint64_t bytes;
+    Label label;
+    int early, before;  // messages that come before it is expected, and that are expected before it
+  } cases[] = {{"the message itself", length, right, 0, 0}, {"a longer one", length + 1, right, 0, 0},
+               {"a shorter one", length - 1, right, 0, 0},  {"one of another call", length, {8, 3}, 0, 0},
+               {"another place", length, {7, 4}, 0, 0},     {"one that came early", length, right, 1, 0},
+               {"the next but one", length, right, 0, 1},   {"a short one", 4000, right, 0, 0}};
+  for (const auto& c : cases) {
+    Pair pair;
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    Bytes out = none;
+    const bool is_right = &c == cases;
+    const Bytes data = content(2, c.bytes);
+    for (int i = 0; i < c.before; ++i) to.link.expect({7, 2}, nullptr, length);
+    if (c.early == 0) to.link.expect(right, out.data(), c.bytes == 4000 ? 4000 : length);
+    from.post(0, 1, data.data(), c.bytes, c.label);
+    to.link.turn();
+    if (c.early != 0) to.link.expect(right, out.data(), length);
+    to.link.turn();
+    const Descriptor* d = to.received(0);
+    if (!check(d != nullptr && d->call == c.label.call && d->place == c.label.place, c.what, ": is not there"))
+      continue;
+    check((d->kind == Descriptor::landed) == is_right, c.what, ": landed?");
+    check(is_right ? holds(out.data(), data) : out == none && holds(to.slot(*d), data), c.what, ": other bytes");
+    check(std::equal(out.begin() + length, out.end(), none.begin()), c.what, ": more than that was written");
+  }
+}
+
+// What came before it was expected is over: no later message is taken for it.
+void lands_nothing_for_what_is_over() {
+  Pair pair;
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const Bytes data = content(3, 20'000), none(20'000, std::byte{0xcc});
+  Bytes out = none;
+  for (uint64_t i = 0; i <= depth; ++i) {
+    from.post(i, 1, data.data(), data.size(), {7, 3});
+    to.link.turn();
+    if (i == 0) to.link.expect({7, 3}, out.data(), data.size());
+    const Descriptor* d = to.received(i);
+    check(d != nullptr && d->kind == Descriptor::slot && holds(to.slot(*d), data) && out == none, "message ", i,
+          " landed");
+    to.box->counts()[0].read.store(i + 1, std::memory_order_release);
+    to.link.push();
+    from.link.turn();
+  }
+}
+
+// From a fence on not a byte is written where messages were expected, neither of one that is in the middle of coming
+// nor of a later one, whoever receives them; and what goes on coming is whole.
+void lands_nothing_after_a_fence() {
+  constexpr uint64_t length = 1 << 20;
+  const Bytes data = content(4, length), refilled(2 * length, std::byte{0x77});
+  for (int trial = 0; trial < 12; ++trial) {
+    Pair pair;
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    Bytes out(2 * length);
+    for (uint64_t i = 0; i < 2; ++i) {
+      to.link.expect({1, 0}, out.data() + i * length, length);
+      from.post(i, 1, data.data(), length, {1, 0});
+    }
+    check(from.link.stuck(), "all of it was taken at once");
+    for (int i = 0; i < trial % 4; ++i) {
+      to.link.turn();
+      from.link.turn();
+    }
+    std::atomic<bool> over{false};
+    std::thread keeper([&] {
+      while (!over) {
+        to.link.turn();
+        from.link.turn();
+        std::this_thread::yield();
+      }
+    });
+    to.link.fence();
+    out = refilled;
+    while (to.received(1) == nullptr) std::this_thread::yield();
+    to.link.expect({1, 0}, out.data(), length);
+    from.post(2, 1, data.data(), length, {1, 0});
+    while (to.received(2) == nullptr) std::this_thread::yield();
+    over = true;
+    keeper.join();
+    check(out == refilled, "written after the fence");
+    for (uint64_t i = 0; i < 3; ++i) {
+      const Descriptor* d = to.received(i);
+      check(d->kind == Descriptor::landed || holds(to.slot(*d), data), "message ", i, " is not whole");
+    }
+  }
+}
+
 // What nobody reads is not sent beyond the window, and what comes behind it is heard all the same.
 void does_not_stand_in_its_own_way() {
   Pair pair;
@@ -152,14 +301,17 @@ void sends_nothing_of_the_callers_after_a_fence() {
   }
 }
 
-// Whatever comes, nothing is written outside of the mirror; and what cannot be true breaks the link.
+// Whatever comes, nothing is written outside of the mirror and of where it is expected; and what cannot be true breaks
+// the link.
 void survives_nonsense() {
   std::mt19937_64 random(11);
-  int refused = 0, taken = 0;
+  constexpr int64_t most = 5000;  // bytes of a frame that are sent
+  int refused = 0, taken = 0, landed = 0;
   for (int trial = 0; trial < 3000; ++trial) {
     Pair pair;
     Rank& own = *pair.ranks[1];
-    Bytes stream;
+    Bytes stream, out(3 * most, std::byte{0xcc});
+    own.link.expect({5, 6}, out.data() + most, most);
     const int frames = 1 + static_cast<int>(random() % 8);
     for (int i = 0; i < frames; ++i) {
       Frame frame{};
@@ -170,9 +322,14 @@ void survives_nonsense() {
         *field = random() % 2 == 0 ? random() : random() % 70000;
       if (frame.kind == Frame::message && random() % 2 == 0) frame.c = frame.c / line * line % tcp::window;
       if (frame.kind == Frame::mail && random() % 2 == 0) frame.a = 0;
+      if (frame.kind == Frame::message && random() % 2 == 0) {  // it is expected, or nearly so
+        frame.a = 5;
+        frame.b = 6;
+        if (random() % 2 == 0) frame.bytes = static_cast<uint32_t>(most + random() % 2);
+      }
       const auto* head = reinterpret_cast<const std::byte*>(&frame);
       stream.insert(stream.end(), head, head + sizeof frame);
-      for (uint32_t k = 0; k < std::min<uint32_t>(frame.bytes, 5000); ++k) stream.push_back(std::byte(random()));
+      for (uint32_t k = 0; k < std::min<uint32_t>(frame.bytes, most); ++k) stream.push_back(std::byte(random()));
     }
     if (random() % 4 == 0) stream[random() % stream.size()] ^= std::byte(1 << random() % 8);
     size_t at = 0;
@@ -186,8 +343,12 @@ void survives_nonsense() {
     own.link.turn();
     own.link.push();
     (own.link.broken() ? refused : taken) += 1;
+    const auto is_intact = [&](uint64_t at) { return std::count(&out[at], &out[at] + most, std::byte{0xcc}) == most; };
+    check(is_intact(0) && is_intact(2 * most), "written beside what was expected");
+    landed += !is_intact(most);
   }
-  check(refused > 500 && taken > 20, refused, " refused, ", taken, " taken: too few of one of them");
+  check(refused > 500 && taken > 20 && landed > 20, refused, " refused, ", taken, " taken, ", landed,
+        " landed: too few of one of them");
 }
 
 void counts_the_checksum_that_others_count() {
@@ -280,6 +441,10 @@ void parts_without_loss() {
 
 int main() {
   carries_messages_in_order();
+  lands_what_is_expected();
+  lands_nothing_else();
+  lands_nothing_for_what_is_over();
+  lands_nothing_after_a_fence();
   does_not_stand_in_its_own_way();
   sends_nothing_of_the_callers_after_a_fence();
   survives_nonsense();

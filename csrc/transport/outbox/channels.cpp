@@ -166,6 +166,10 @@ bool Channels::peek(int peer, Message& message) {
     message.data = d.payload;
     return true;
   }
+  if (d.kind == Descriptor::landed && c.behind_wire) {
+    message.data = reinterpret_cast<const std::byte*>(d.offset);
+    return true;
+  }
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
   const uint64_t limit = d.kind == Descriptor::slot ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {

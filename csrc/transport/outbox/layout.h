@@ -24,9 +24,10 @@ struct alignas(line) Descriptor {
   uint64_t bytes;
   uint32_t place;
   uint32_t kind;  // where the bytes are
-  enum : uint32_t { here, slot, view, put };
+  enum : uint32_t { here, slot, view, put, landed };
   union {
-    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena
+    uint64_t
+        offset;  // in the slots or the arena; of a put, in the reader's arena; landed, in a mirror alone: an address
     std::byte payload[room];
   };
 };

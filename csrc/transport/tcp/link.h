@@ -9,6 +9,9 @@
 // every frame, and no more than a window of unread ones is ever sent: so what nobody reads yet never stands in the way
 // of what somebody waits for.
 //
+// Each message has its place in the mirror's slots, which the sender gave it. But where the reader has said what it
+// expects next, and to where that is to be copied, just that message is received there, and its place stays as it is.
+//
 // link.cpp is its life, sending.cpp and receiving.cpp are its halves.
 //
 // Threads: whoever waits, whoever has published something, and the keeper. What is sent is under one lock, what is
@@ -23,6 +26,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/port.h"
 #include "transport/outbox/layout.h"
 #include "transport/outbox/wire.h"
 #include "transport/tcp/frame.h"
@@ -49,8 +53,11 @@ class Link final : public Wire {
 
   // Tells the other end that this rank lives, and what it waits for, unless it was told a `while` ago.
   void beat(Clock::time_point now, Clock::duration a_while);
-  // After a failure: nothing of the caller's memory is read any more. What of it is in the middle of being sent is sent
-  // from a copy.
+  // The next message that nobody told of is to be this one. If it comes after this, it is received at `to`, which
+  // belongs to the link until the message has been read; null, and where it is short: in the slots. For one thread.
+  void expect(Label label, std::byte* to, uint64_t bytes);
+  // After a failure: nothing of the caller's memory is read or written any more. What of it is in the middle of being
+  // sent is sent from a copy; what is in the middle of being received there goes to the slots.
   void fence();
   // Whether there is something that the socket did not take.
   bool stuck() const { return stuck_.load(std::memory_order_relaxed); }
@@ -94,6 +101,8 @@ class Link final : public Wire {
   bool parse();  // what lies in the buffer; false: it cannot be true
   bool open();   // the frame whose head is there
   bool land(std::byte* to, uint64_t room, std::byte* then = nullptr);
+  std::byte* landing() const;  // of the message whose head is there, where it is expected
+  void withdraw();             // takes the lock
   void landed(uint64_t bytes);
   void close();  // the frame that is there as a whole
 
@@ -147,7 +156,18 @@ class Link final : public Wire {
   std::byte* then_ = nullptr;
   uint64_t missing_ = 0;                // of them, all in all
   uint64_t closed_ = 0, received_ = 0;  // frames and messages
+  struct Landing {
+    uint64_t number;
+    Label label;
+    std::byte* to;
+    uint64_t bytes;
+  };
+  std::array<Landing, depth> landings_{};  // by the message's number; what is over for one of them counts no more
+  bool withdrawn_ = false;
+  std::byte* landing_ = nullptr;  // of the open message, where it is not received in the slots
   std::array<std::byte, text_bytes> scratch_;
+
+  uint64_t expected_ = 0;  // messages that this rank told of: of the thread that does
 };
 
 }  // namespace hocket::tcp

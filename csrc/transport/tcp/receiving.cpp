@@ -95,7 +95,8 @@ bool Link::open() {
     case Frame::message: {
       if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
       if (f.c > window || f.bytes > window - f.c || f.c % line != 0) return false;
-      return land(mirror_->slots(size_) + f.c, f.bytes);
+      landing_ = landing();
+      return land(landing_ != nullptr ? landing_ : mirror_->slots(size_) + f.c, f.bytes);
     }
     case Frame::mail: {
       const uint64_t consumed = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
@@ -137,6 +138,33 @@ bool Link::land(std::byte* to, uint64_t room, std::byte* then) {
   return true;
 }
 
+void Link::expect(Label label, std::byte* to, uint64_t bytes) {
+  const uint64_t number = expected_++;
+  if (to == nullptr || bytes <= buffered) return;
+  const std::lock_guard lock(receiving_);
+  if (!withdrawn_) landings_[number % depth] = {number, label, to, bytes};
+}
+
+std::byte* Link::landing() const {
+  const Frame& f = frame_;
+  const Landing& l = landings_[received_ % depth];
+  const bool is_it = l.number == received_ && l.label.call == f.a && l.label.place == f.b && l.bytes == f.bytes;
+  return is_it ? l.to : nullptr;
+}
+
+// The open message begins anew in the slots, with what of it is there already.
+void Link::withdraw() {
+  const std::lock_guard lock(receiving_);
+  withdrawn_ = true;
+  landings_.fill({});
+  if (landing_ == nullptr) return;
+  std::byte* const place = mirror_->slots(size_) + frame_.c;
+  const uint64_t here = frame_.bytes - missing_;
+  std::memcpy(place, landing_, here);
+  land(place + here, missing_);
+  landing_ = nullptr;
+}
+
 void Link::close() {
   const Frame& f = frame_;
   read_by_peer_.store(f.read, std::memory_order_release);
@@ -162,12 +190,13 @@ void Link::close() {
       d.call = f.a;
       d.place = static_cast<uint32_t>(f.b);
       d.bytes = f.bytes;
-      d.kind = f.bytes <= Descriptor::room ? Descriptor::here : Descriptor::slot;
+      d.kind = f.bytes <= Descriptor::room ? Descriptor::here : landing_ ? Descriptor::landed : Descriptor::slot;
       if (d.kind == Descriptor::here) {
         std::memcpy(d.payload, scratch_.data(), f.bytes);
       } else {
-        d.offset = f.c;
+        d.offset = landing_ ? reinterpret_cast<uint64_t>(landing_) : f.c;
       }
+      landing_ = nullptr;
       d.turn.store(++received_, std::memory_order_release);
       break;
     }

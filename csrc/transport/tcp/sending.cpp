@@ -204,6 +204,7 @@ void Link::beat(Clock::time_point now, Clock::duration a_while) {
 }
 
 void Link::fence() {
+  withdraw();
   const std::lock_guard lock(sending_);
   fenced_ = true;
   for (int i = done_; i < batched_; ++i) {
