@@ -27,8 +27,8 @@ Own = Callable[[int], World]
 
 @pytest.fixture(scope="module")
 def transport() -> str:
-    """Only where memory is shared can a peer be held in the middle of it. A link has taken what a rank gives by the
-    time at which its peer is held, and the call may succeed."""
+    """Only where memory is shared can a peer be held by its operator in the middle of it. A link has taken what a rank
+    gives by the time at which its peer is held, and the call may succeed."""
     return "shm"
 
 
@@ -235,11 +235,27 @@ def test_a_stopped_rank_that_wakes_writes_nothing(
     own: Own, signs: Signs, collective: str, root: int, place: str
 ) -> None:
     """Stopped at whatever moment it is in: most of the time is that of moving 4 MiB."""
-    world = own(2)
+    stop_and_wake(own(2), signs, collective, place, SIZES[2], root)
+
+
+@pytest.mark.parametrize(
+    ("collective", "place"), [("broadcast", "plain"), ("broadcast", "arena"), ("all_gather", "plain")]
+)
+def test_what_was_on_its_way_over_a_link_is_not_received_in_place(signs: Signs, collective: str, place: str) -> None:
+    """Stopped in the middle of sending 16 MiB, most of the time in that of a message: its rest comes after all."""
+    world = World(2, "tcp")
+    try:
+        stop_and_wake(world, signs, collective, place, 2**22, 1)
+    finally:
+        world.close()
+
+
+def stop_and_wake(world: World, signs: Signs, collective: str, place: str, count: int, root: int) -> None:
+    """Twice: rank 1 is stopped, rank 0 gives up, and rank 1 goes on."""
     for turn in range(2):
         here = Signs(f"{signs.folder}/{turn}")
         Path(here.folder).mkdir()
-        world.start(over_and_over, here, collective, place, SIZES[2], root, fresh=True)
+        world.start(over_and_over, here, collective, place, count, root, fresh=True)
         for rank in range(2):
             here.wait(f"begun {rank}")
         world.signal(1, signal.SIGSTOP)
