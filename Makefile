@@ -27,7 +27,7 @@ else
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 endif
 
-test: .venv/hocket .venv/torch native ## run the native tests, then pytest (ARGS= is passed to pytest)
+test: .venv/hocket .venv/torch .venv/ray native ## run the native tests, then pytest (ARGS= is passed to pytest)
 	$(call say,pytest)
 	@$(bin)/python -m pytest $(ARGS)
 
@@ -109,6 +109,12 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 .venv/torch: | .venv/hocket
 	$(call say,installing torch into .venv)
 	@$(pip) torch==2.13.0
+	@touch $@
+
+# For the tests of hocket.ray, which start a cluster.
+.venv/ray: | .venv/hocket
+	$(call say,installing Ray into .venv)
+	@$(pip) ray==2.60.0
 	@touch $@
 
 .venv/plot: | .venv/hocket

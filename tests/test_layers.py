@@ -26,6 +26,7 @@ PYTHON = {
     "cli": "bench launch config plans arrays errors",
     "bench": "torch hocket tuning arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
+    "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans errors",
     "group": "calls run rendezvous launch config arrays deadline",
     "calls": "run tuning plans arrays deadline errors _core",
@@ -66,6 +67,7 @@ PACKAGES = {
     "rich": {"bench.show", "cli"},
     "typer": {"cli"},
     "torch": {"torch", "bench.peers"},
+    "ray": {"ray"},
     "mpi4py": {"bench.peers"},
     "matplotlib": {"bench.plot"},
 }
@@ -248,7 +250,7 @@ def test_a_circle_is_seen() -> None:
 
 def test_importing_hocket_is_light() -> None:
     """A worker that only calls collectives pays for neither the command line nor torch."""
-    heavy = "{'torch', 'typer', 'rich', 'mpi4py', 'matplotlib', 'sklearn'}"
+    heavy = "{'torch', 'ray', 'typer', 'rich', 'mpi4py', 'matplotlib', 'sklearn'}"
     command = f"import sys, hocket; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []

@@ -340,16 +340,34 @@ def child_environ(
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
     The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
     """
-    defaults = {"OMP_NUM_THREADS": "1"} if size > 1 else {}
     if node is None:
-        place, around = (rank, size), {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
-        meeting, master = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}, ("127.0.0.1", port)
-    else:
-        place, around = (node.rank * size + rank, node.count * size), dict(environ)
-        meeting, master = {"HOCKET_RENDEZVOUS": node.rendezvous}, node.master
-    own = meeting | {name: str(value) for name, value in zip(PLAIN, (*place, rank, size), strict=True)}
+        around = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
+        meeting = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
+        return _given((rank, size, rank, size), meeting, ("127.0.0.1", port), around)
+    place = (node.rank * size + rank, node.count * size, rank, size)
+    return _given(place, {"HOCKET_RENDEZVOUS": node.rendezvous}, node.master, environ)
+
+
+def placed_environ(
+    place: tuple[int, int, int, int],
+    rendezvous: str,
+    secret: str,
+    master: tuple[str, int],
+    environ: Environ = os.environ,
+) -> dict[str, str]:
+    """What is given to a rank that a cluster has placed: its rank, the size, its local rank, the local size; where the
+    ranks meet, across hosts, and their secret; and where those of torch.distributed do. Otherwise as `child_environ`.
+    """
+    return _given(place, {"HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}, master, environ)
+
+
+def _given(
+    place: tuple[int, int, int, int], meeting: dict[str, str], master: tuple[str, int], around: Environ
+) -> dict[str, str]:
+    defaults = {"OMP_NUM_THREADS": "1"} if place[3] > 1 else {}
+    own = meeting | {name: str(value) for name, value in zip(PLAIN, place, strict=True)}
     # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
-    (own if "RANK" in environ else defaults).update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
+    (own if "RANK" in around else defaults).update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
     return {**defaults, **around, **own}
 
 

@@ -19,7 +19,8 @@ from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import CollectiveTimeout, HocketError, PeerLost
 from hocket.launch import spawn as launch
-from hocket.launch.spawn import RemoteTraceback, spawn
+from hocket.launch.reports import RemoteTraceback
+from hocket.launch.spawn import spawn
 
 NOTES = sys.version_info >= (3, 11)
 
@@ -129,7 +130,7 @@ def check_cause(error: BaseException, *words: str) -> None:
     assert isinstance(error.__cause__, RemoteTraceback)
     for word in ("rank 1 (pid ", "Traceback (most recent call last)", "in fails\n", *words):
         assert word in str(error.__cause__)
-    assert "launch/spawn.py" not in str(error.__cause__)
+    assert "/hocket/launch/" not in str(error.__cause__)
 
 
 def test_an_error_comes_back_as_it_was(tmp_path: Path) -> None:

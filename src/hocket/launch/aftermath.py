@@ -11,15 +11,26 @@ import re
 import sys
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Protocol, TypeVar
 
 from ..errors import PeerLost
-from .processes import Child
 
 CONSEQUENCE = 76  # EX_PROTOCOL of sysexits.h: a code that programs do not give by themselves
 PATIENCE = 2.0  # seconds that a consequence waits for its cause
 
 
-def left_too_early(left: Sequence[Child], words: str) -> Child | None:
+class Process(Protocol):
+    """A rank's process; its `str` names it in messages."""
+
+    @property
+    def pid(self) -> int:
+        """On its host."""
+
+
+P = TypeVar("P", bound=Process)
+
+
+def left_too_early(left: Sequence[P], words: str) -> P | None:
     """Which of those that `left` without an error, in this order, made another rank fail for lack of a peer.
 
     Its last `words` name the peer by its pid. Where they name nobody, it was the first.

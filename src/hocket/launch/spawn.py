@@ -12,8 +12,6 @@ import os
 import pickle
 import secrets
 import selectors
-import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,17 +22,14 @@ from typing import Any, TypeVar
 
 from ..config import child_environ
 from ..deadline import Deadline
-from ..errors import CollectiveTimeout, HocketError, PeerLost
+from ..errors import PeerLost
 from ..rendezvous.server import StoreServer
 from . import processes
-from .aftermath import CONSEQUENCE, PATIENCE, is_consequence, left_too_early
+from .aftermath import CONSEQUENCE
 from .processes import Child, Guard, describe
+from .reports import Rank, Report, do, gather, results
 
 T = TypeVar("T")
-
-
-class RemoteTraceback(Exception):
-    """The `__cause__` of an error that `spawn` raises: which rank raised it, and its traceback there, as text."""
 
 
 def spawn(
@@ -62,26 +57,13 @@ def spawn(
         return _gather(ranks, None if timeout is None else Deadline(timeout))
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What became of one rank: its result, pickled, or how it failed."""
-
-    result: bytes | None = None
-    error: bytes | None = None  # the exception, where it can be pickled
-    summary: str = ""
-    trace: str = ""
-    consequence: bool = False
-    when: float = field(default_factory=time.monotonic)  # one clock for all processes of a host
-
-
 # ---- in the parent ----
 
 
 @dataclass
-class _Rank:
-    child: Child
-    pipe: Connection
-    report: _Report | None = None
+class _Rank(Rank):
+    process: Child
+    pipe: Connection = field(kw_only=True)
 
     def hear(self, *, ended: bool) -> None:
         """Take its report; where it ended without one, that is the report."""
@@ -89,25 +71,9 @@ class _Rank:
             if self.report is None and self.pipe.poll():
                 self.report = self.pipe.recv()
         if self.report is None and ended:
-            code = self.child.exit_code() or 0
+            code = self.process.exit_code() or 0
             how = f"was {describe(code)}" if code < 0 else f"ended with {describe(code)} before it returned"
-            self.report = _Report(summary=how, consequence=code == CONSEQUENCE)
-
-    def failure(self, early: Child | None = None) -> Exception:
-        """What to raise for a rank that failed, perhaps since another one left too `early`."""
-        assert self.report is not None
-        after = f", after {early} had returned while the others still needed it" if early else ""
-        if not self.report.trace:
-            return PeerLost(f"{self.child} {self.report.summary}{after}")
-        error = None
-        with suppress(Exception):  # whatever a foreign class does when it is unpickled
-            error = pickle.loads(self.report.error or b"")
-        if not isinstance(error, Exception):
-            error = HocketError(f"{self.child} failed: {self.report.summary}")
-        if hasattr(error, "add_note"):
-            error.add_note(f"raised by {self.child}{after}")
-        error.__cause__ = RemoteTraceback(f"{self.child} raised it{after}:\n\n{self.report.trace}")
-        return error
+            self.report = Report(summary=how, consequence=code == CONSEQUENCE)
 
 
 @contextmanager
@@ -129,7 +95,7 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
                 process = context.Process(target=_work, args=(call, there, environ, os.getpid()), name=f"rank {rank}")
                 process.start()
             child = Child(rank, process.pid or 0, partial(_reap, process))
-            ranks.append(_Rank(child, here))
+            ranks.append(_Rank(child, pipe=here))
             guard.watch(child.pid)
         yield ranks
 
@@ -141,58 +107,35 @@ def _reap(process: SpawnProcess) -> None:
 
 
 def _finish(ranks: list[_Rank]) -> None:
-    processes.end(rank.child for rank in ranks)
+    processes.end(rank.process for rank in ranks)
     for rank in ranks:
-        rank.child.close()
+        rank.process.close()
 
 
 def _gather(ranks: list[_Rank], deadline: Deadline | None) -> list[Any]:
     """All results, or the first error."""
-    patience: Deadline | None = None
     with selectors.DefaultSelector() as selector:
         for rank in ranks:
             selector.register(rank.pipe, selectors.EVENT_READ, rank)
-            selector.register(rank.child.fd, selectors.EVENT_READ, rank)
-        while waiting := [rank for rank in ranks if rank.report is None]:
-            if (failed := _first(ranks)) is not None:
-                patience = patience or Deadline(PATIENCE)
-                if not failed[0] or not patience.left():
-                    break
-            if deadline is not None and not deadline.left():
-                who = ", ".join(str(rank.child) for rank in waiting)
-                raise CollectiveTimeout(f"spawn: after {deadline} these had not returned: {who}")
-            limits = [limit.left() for limit in (deadline, patience) if limit is not None]
-            for key, _ in selector.select(min(limits, default=None)):
-                key.data.hear(ended=key.fd == key.data.child.fd)
+            selector.register(rank.process.fd, selectors.EVENT_READ, rank)
+
+        def hear(seconds: float | None) -> None:
+            for key, _ in selector.select(seconds):
+                key.data.hear(ended=key.fd == key.data.process.fd)
                 selector.unregister(key.fileobj)  # each says one thing once: the report, or its end
-    if (failed := _first(ranks)) is not None:
-        raise failed[2].failure(_early(ranks, failed[2]))
+
+        gather(ranks, deadline, hear, "spawn")
     return _leave(ranks)
-
-
-def _first(ranks: list[_Rank]) -> tuple[bool, float, _Rank] | None:
-    """The failure that counts: causes before consequences, then by time."""
-    failed = [(r.report.consequence, r.report.when, r) for r in ranks if r.report and r.report.result is None]
-    return min(failed, key=lambda failure: failure[:2], default=None)
-
-
-def _early(ranks: list[_Rank], failed: _Rank) -> Child | None:
-    """Who returned while a rank that failed for lack of a peer still needed it."""
-    done = [rank for rank in ranks if rank.report and rank.report.result is not None]
-    done.sort(key=lambda rank: rank.report.when if rank.report else 0.0)
-    if failed.report is None or not failed.report.consequence:
-        return None
-    return left_too_early([rank.child for rank in done], failed.report.trace)
 
 
 def _leave(ranks: list[_Rank]) -> list[Any]:
     """All have returned; let them end, so that a crash on the way out is no secret."""
-    processes.wait((rank.child for rank in ranks), processes.GRACE)
+    processes.wait((rank.process for rank in ranks), processes.GRACE)
     for rank in ranks:
-        code = rank.child.exit_code()
+        code = rank.process.exit_code()
         if code:
-            raise PeerLost(f"{rank.child} ended after it had returned its result: {describe(code)}")
-    return [pickle.loads(rank.report.result) for rank in ranks if rank.report and rank.report.result]
+            raise PeerLost(f"{rank.process} ended after it had returned its result: {describe(code)}")
+    return results(ranks)
 
 
 # ---- in the rank ----
@@ -204,30 +147,4 @@ def _work(call: bytes, pipe: Connection, environ: dict[str, str], parent: int) -
     if os.getppid() != parent:  # it died before its guard knew of this process
         os._exit(1)
     os.environ.update(environ)
-    try:
-        fn, args, kwargs = pickle.loads(call)
-        report = _Report(result=pickle.dumps(_call(fn, args, kwargs)))
-    except BaseException as error:
-        report = _failed(error)
-    pipe.send(report)
-
-
-def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        return fn(*args, **kwargs)
-    except SystemExit as leave:
-        if leave.code in (None, 0):
-            return None
-        raise
-
-
-def _failed(error: BaseException) -> _Report:
-    pickled = None
-    with suppress(Exception):
-        pickled = pickle.dumps(error) if isinstance(error, Exception) else None
-    frame = error.__traceback__
-    while frame and frame.tb_next and frame.tb_frame.f_code.co_filename == __file__:  # this page is no news
-        frame = frame.tb_next
-    trace = "".join(traceback.format_exception(type(error), error, frame))
-    summary = traceback.format_exception_only(type(error), error)[-1].strip()
-    return _Report(error=pickled, summary=summary, trace=trace, consequence=is_consequence(error))
+    pipe.send(do(call))
