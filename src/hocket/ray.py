@@ -187,7 +187,7 @@ def _answers(asked: list[Any], start: Deadline) -> list[Any]:
     try:
         return list(ray.get(asked))
     except RayError as error:
-        raise RendezvousError(f"Ray could not start a rank: {str(error).splitlines()[-1]}") from error
+        raise RendezvousError(f"Ray could not start a rank: {_reason(error)}") from error
 
 
 def _begin(ranks: list[_Rank], call: bytes, start: Deadline) -> None:
@@ -215,8 +215,10 @@ def _hear(ranks: list[_Rank], seconds: float | None) -> None:
 
 def _reason(error: RayError) -> str:
     """What Ray knows, in a line, without what it guesses."""
-    lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
-    return " ".join(lines[1:] or lines).partition(" Some common causes")[0]
+    lines = str(error).splitlines()
+    if any(line.startswith("\t") for line in lines):  # a headline, a table, and then what happened
+        lines = [" ".join(line for line in lines[1:] if line and not line.startswith("\t"))]
+    return lines[-1].partition(" Some common causes")[0]  # of a traceback, the last line
 
 
 # ---- in the rank ----
