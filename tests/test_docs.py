@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +17,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "docs" / "tour.md"]
@@ -64,3 +68,50 @@ def test_the_tests_that_a_page_names_are_there() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
+
+
+# ---- what cannot be run here ----
+
+LAUNCHERS = BLOCK.findall((ROOT / "docs" / "launchers.md").read_text())
+
+
+def test_the_manifest_for_kubernetes_tells_each_pod_its_place() -> None:
+    (text,) = (text for language, text in LAUNCHERS if language == "yaml")
+    service, job = yaml.safe_load_all(text)
+    assert (service["kind"], job["kind"], job["apiVersion"]) == ("Service", "Job", "batch/v1")
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"job-name": job["metadata"]["name"]},
+    }
+    (container,) = pod["containers"]
+    given = {each["name"]: each.get("value", "from the secret") for each in container["env"]}
+    environ = {"PATH": os.environ["PATH"], "JOB_COMPLETION_INDEX": str(spec["completions"] - 1), **given}
+    (script,) = container["args"]
+    prelude = "getent() { true; }; python() { env; }; "
+    command = [*container["command"], prelude + script.replace("exec ", "")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=20, check=True)
+    place = Config.from_env(dict(line.split("=", 1) for line in done.stdout.splitlines()))
+    assert (place.rank, place.size) == (spec["parallelism"] - 1, spec["completions"])
+    assert place.address.startswith(f"tcp://{job['metadata']['name']}-0.{service['metadata']['name']}:")
+    assert pod["subdomain"] == service["metadata"]["name"]
+
+
+def test_the_script_for_slurm_tells_each_task_where_to_meet() -> None:
+    (script,) = (text for language, text in LAUNCHERS if text.startswith("#!/bin/bash\n#SBATCH"))
+    options = dict(word.removeprefix("--").split("=") for word in script.splitlines()[1].split()[1:])
+    prelude = "scontrol() { printf 'first\\nsecond\\n'; }; srun() { env; }; "
+    environ = {
+        "PATH": os.environ["PATH"],
+        "SLURM_JOB_NODELIST": "many",
+        "SLURM_CPUS_PER_TASK": options["cpus-per-task"],
+    }
+    done = subprocess.run(
+        ["bash", "-euc", prelude + script], capture_output=True, text=True, env=environ, timeout=20, check=True
+    )
+    said = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    place = Config.from_env({**said, "SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "3"})
+    assert (place.rank, place.size, place.local_rank) == (7, 8, 3)
+    assert place.address == "tcp://first:4711"
+    assert said["OMP_NUM_THREADS"] == options["cpus-per-task"]

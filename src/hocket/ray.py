@@ -7,8 +7,9 @@
 
 A rank is an actor of its own, in a placement group that is there for this call alone. The driver waits until all of
 them are somewhere, numbers those of one node one after the other, and tells each its place, where rank 0 listens, and
-the job's secret: in a call from this process to that one, which Ray keeps nowhere. From then on they are ranks as
-those of any launcher: `hocket.init()` finds the others, near ones share memory, far ones talk over TCP.
+the job's secret: as arguments of a call, which go from this process to that one, and not as an environment of Ray's,
+which the cluster would know. From then on they are ranks as those of any launcher: `hocket.init()` finds the others,
+near ones share memory, far ones talk over TCP.
 """
 
 from __future__ import annotations
@@ -245,7 +246,8 @@ class _Actor:
         return do(call, cloudpickle.dumps)
 
     def leave(self) -> None:
-        """End this process, its handlers at exit included; should they hang, it dies of SIGALRM."""
+        """End this process as processes end, which tells its peers. Ray forgets it then: should it hang, it dies of
+        SIGALRM."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(math.ceil(GRACE))
         ray.actor.exit_actor()
