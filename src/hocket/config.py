@@ -371,6 +371,12 @@ def _given(
     return {**defaults, **around, **own}
 
 
+def become(environ: Environ) -> None:
+    """Make this the environment of this process, and nothing else: what it has inherited may tell of another job."""
+    os.environ.clear()
+    os.environ.update(environ)
+
+
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}

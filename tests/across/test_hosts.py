@@ -62,9 +62,12 @@ class Job:
         return self.hosts[self.layout[rank]].start(command, {**self.environ, "RANK": str(rank), **environ})
 
     def line(self, rank: int) -> dict[str, Any]:
-        stdout = self.ranks[rank].stdout
+        """What it says next. Not a byte more is read: `communicate` knows nothing of what a file holds already."""
+        stdout, text = self.ranks[rank].stdout, b""
         assert stdout is not None
-        said: dict[str, Any] = json.loads(stdout.readline() or "{}")
+        while not text.endswith(b"\n") and (byte := os.read(stdout.fileno(), 1)):
+            text += byte
+        said: dict[str, Any] = json.loads(text or "{}")
         return said
 
     def ends(self, without: int | None = None, seconds: float = 60) -> list[dict[str, Any]]:

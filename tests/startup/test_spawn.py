@@ -47,6 +47,16 @@ def place(factor: int, *, add: int) -> tuple[int, Config]:
     return factor * rank() + add, Config.from_env()
 
 
+def test_ranks_that_a_rank_spawns_are_a_job_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the ranks of the outer one meet."""
+    outer = {"HOCKET_RENDEZVOUS": "tcp://10.9.9.9:1", "HOCKET_SECRET": "outer", "RANK": "5", "WORLD_SIZE": "7"}
+    for name, value in outer.items():
+        monkeypatch.setenv(name, value)
+    found = spawn(place, 2, (10,), {"add": 1})
+    assert [(number, config.rank, config.size) for number, config in found] == [(1, 0, 2), (11, 1, 2)]
+    assert all(config.address.startswith("@hocket-") for _, config in found)
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_results_come_by_rank(size: int) -> None:
     found = spawn(place, size, (10,), {"add": 1})

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from ..config import child_environ
+from ..config import become, child_environ
 from ..deadline import Deadline
 from ..errors import PeerLost
 from ..rendezvous.server import StoreServer
@@ -146,5 +146,5 @@ def _work(call: bytes, pipe: Connection, environ: dict[str, str], parent: int) -
     os.setpgrp()
     if os.getppid() != parent:  # it died before its guard knew of this process
         os._exit(1)
-    os.environ.update(environ)
+    become(environ)
     pipe.send(do(call))
