@@ -79,8 +79,10 @@ def leaves_early() -> None:
         group.all_reduce(np.ones(10), timeout=60)
 
 
-def pauses() -> None:
+def pauses(folder: str = "") -> None:
     hocket.init().barrier()
+    if folder:
+        Path(folder, os.environ["RANK"]).touch()
     signal.pause()
 
 
@@ -163,7 +165,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "slow start": slow_start,
     "interrupted": interrupted,
     "leaves_early": failing(leaves_early),
-    "pauses": failing(pauses),
+    "pauses": lambda folder: failing(pauses, args=(folder,))(),
     "no room": failing(never, 5, start_timeout=1, strategy="PACK"),
     "no such thing": failing(never, 1, timeout=1, resources={"anvil": 2, "CPU": 0.5}),
     "no strategy": failing(never, 1, strategy="SOMEHOW"),

@@ -87,10 +87,9 @@ class Cluster:
         until(lambda: not self.ranks(), "all ranks gone")
         until(lambda: self.ask("left")["left"] == [], "no placement group")
 
-    def ranks(self, *, at_work: bool = False) -> list[int]:
+    def ranks(self) -> list[int]:
         """The processes of these nodes that are ranks. Ray names them by what they do."""
-        name = "ray::_Actor.work" if at_work else "ray::_Actor"
-        return [pid for pid in self.members() if name_of(pid).startswith(name)]
+        return [pid for pid in self.members() if name_of(pid).startswith("ray::_Actor")]
 
     def members(self) -> list[int]:
         """All processes of these nodes."""
@@ -210,10 +209,10 @@ def test_the_deadline_names_who_had_not_returned(cluster: Cluster) -> None:
     cluster.nothing_left()
 
 
-def test_a_ctrl_c_ends_the_ranks(cluster: Cluster) -> None:
-    cluster.tell("pauses")
+def test_a_ctrl_c_ends_the_ranks(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.tell(f"pauses: {tmp_path}")
     assert cluster.hear() == {"begun": True}
-    until(lambda: len(cluster.ranks(at_work=True)) == 2, "two ranks")
+    until(lambda: len(list(tmp_path.iterdir())) == 2, "two ranks that have met")
     os.kill(children(cluster.driver.pid)[0], signal.SIGINT)  # behind nsenter
     assert cluster.hear()["kind"] == "KeyboardInterrupt"
     cluster.nothing_left()
@@ -221,12 +220,12 @@ def test_a_ctrl_c_ends_the_ranks(cluster: Cluster) -> None:
     cluster.nothing_left()
 
 
-def test_a_dead_node_is_named(cluster: Cluster) -> None:
+def test_a_dead_node_is_named(cluster: Cluster, tmp_path: Path) -> None:
     """The last test: the cluster is smaller then."""
-    cluster.tell("pauses")
-    until(lambda: len(cluster.ranks(at_work=True)) == 2, "two ranks")
-    cluster.nodes[1].kill()
+    cluster.tell(f"pauses: {tmp_path}")
     assert cluster.hear() == {"begun": True}
+    until(lambda: len(list(tmp_path.iterdir())) == 2, "two ranks that have met")
+    cluster.nodes[1].kill()
     said = cluster.hear()
     assert said["kind"] == "PeerLost", said
     assert re.match(r"rank \d \(pid \d+ on host1\) died before it returned: .*node", said["text"]), said
