@@ -253,7 +253,7 @@ def between(found: dict[str, Any]) -> list[str]:
         "MPICH with `UCX_TLS=tcp,self`, both with shared memory within a host. *MPI* is the better of the two. "
         "The *lean loop* is the all-reduce of two ranks in the least loop over a socket that there is, without frames, "
         "deadlines or Python, and the *raw pump* only moves the bytes that have to be moved. These two are no peers: "
-        "their time / hocket's says how much of what there is hocket reaches."
+        "their time / hocket's says how much of what there is hocket reaches. Above one they are no bound."
     )
     return ["## Between hosts", text, *parts, *_shaped(found)] if parts else []
 

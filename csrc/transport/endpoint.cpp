@@ -75,7 +75,7 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
           std::shared_ptr<tcp::Pipe> pipe;
           if (!tls.empty()) pipe = tls[peer];
           if (!pipe) pipe = std::make_shared<tcp::Pipe>(sockets[peer]);
-          all[peer] = std::make_unique<tcp::Link>(rank, size, peer, sockets[peer], pipe, checked, own, arena, slots);
+          all[peer] = std::make_unique<tcp::Link>(rank, size, peer, pipe, checked, own, arena, slots);
         }
         return all;
       }()),

@@ -39,7 +39,7 @@ from .calls.fastpath import (
 )
 from .calls.messages import ANY, Messages
 from .calls.session import Session
-from .config import HOCKET_RUN, Config, as_if_set
+from .config import HOCKET_RUN, Config, Given
 from .deadline import Deadline
 from .launch import aftermath
 from .rendezvous.foreign import ForeignStore, TorchStore
@@ -322,7 +322,8 @@ class Group:
         if sizes is None:
             return self._go.do(Call(signature, how, x, array, array.shape))
         deadline = self._go.deadline(how)
-        self._go.plan(Call(signature, how, x, array, None), deadline)  # what is wrong with it is found before all else
+        if algorithm is not None:  # which may need equal parts: that is found before anything is sent
+            self._go.plan(Call(signature, how, x, array, None), deadline)
         rows = np.asarray(parts.rows, np.int64)
         ask = Signature("all_to_all", rows.dtype, rows.shape, within=signature.text)
 
@@ -501,14 +502,13 @@ def init(
     """
     if peers is not None and rendezvous is not None:
         raise ValueError("give rendezvous or peers, not both: the ranks meet at rank 0's URL")
-    foreign = None
+    given, foreign = Given(rank, size, secret, integrity), None
     if peers is not None:
-        config = Config.among(peers, rank, size, secret, integrity=integrity)
+        config = Config.among(peers, given)
     elif rendezvous is None or isinstance(rendezvous, str):
-        config = Config.from_env(as_if_set(rank, size, rendezvous, secret, integrity=integrity))
+        config = Config.at(rendezvous, given)
     else:
-        foreign = ForeignStore(rendezvous)
-        config = Config.in_store(rank, size, secret, integrity=integrity)
+        foreign, config = ForeignStore(rendezvous), Config.in_store(given)
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from .addresses import tcp_url
-from .config import placed_environ
+from .config.children import placed_environ
 from .deadline import Deadline
 from .errors import HocketError, RendezvousError
 from .launch.processes import GRACE, reserved_port

@@ -25,13 +25,13 @@ constexpr int size = 2;
 
 // One rank's outbox and its link to the other one.
 struct Rank {
-  Rank(int rank, int fd, bool checked = false)
+  Rank(int rank, int fd, bool checked = false) : Rank(rank, std::make_shared<tcp::Pipe>(fd), checked) {}
+  Rank(int rank, std::shared_ptr<tcp::Pipe> pipe, bool checked)
       : number(rank),
         bytes(arena_offset(size, slots)),
         box(static_cast<Outbox*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        link(rank, size, 1 - rank, fd, std::make_shared<tcp::Pipe>(fd), checked, box, reinterpret_cast<std::byte*>(box),
-             slots) {
-    fcntl(fd, F_SETFL, O_NONBLOCK);
+        link(rank, size, 1 - rank, pipe, checked, box, reinterpret_cast<std::byte*>(box), slots) {
+    fcntl(pipe->socket(), F_SETFL, O_NONBLOCK);
   }
   ~Rank() { munmap(box, bytes); }
 
@@ -413,6 +413,28 @@ void notices_what_was_changed_on_its_way() {
   }
 }
 
+// What a pipe has taken, and its socket has not, is not waited for where there is nobody any more: a keeper that waited
+// would be told at once, again and again.
+void waits_for_no_socket_of_a_broken_link() {
+  struct Full : tcp::Pipe {  // as one that encrypts
+    using Pipe::Pipe;
+    bool flush() override { return false; }
+  };
+  int fds[2];
+  check(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "no sockets");
+  {
+    Rank own(0, std::make_shared<Full>(fds[0]), false);
+    own.link.push();
+    check(own.link.stuck(), "it has what its pipe has not");
+    close(fds[1]);
+    own.link.turn();
+    check(own.link.broken() && !own.link.stuck(), "it waits for a socket that nobody reads");
+    own.link.push();
+    check(!own.link.stuck(), "it waits again");
+  }
+  close(fds[0]);
+}
+
 // Both ends part at once or one after the other, and what was sent before is there.
 void parts_without_loss() {
   for (int turn = 0; turn < 20; ++turn) {
@@ -450,6 +472,7 @@ int main() {
   survives_nonsense();
   counts_the_checksum_that_others_count();
   notices_what_was_changed_on_its_way();
+  waits_for_no_socket_of_a_broken_link();
   parts_without_loss();
   return report();
 }

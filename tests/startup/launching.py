@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hocket.rendezvous.links import Links
 from hocket.rendezvous.store import SocketStore
 from moments import until
 
@@ -125,3 +127,19 @@ def free_ports(count: int) -> list[int]:
             if port not in ports and probe.connect_ex(("127.0.0.1", port)):
                 ports.append(port)
     return ports
+
+
+def check_linked(found: Sequence[Links], *, close: bool = True) -> set[int]:
+    """Every two of these ranks hold the two ends of one socket. The families of all of them."""
+    ends = [(r, q, sock) for r, links in enumerate(found) for q, sock in enumerate(links.sockets)]
+    sockets = {(r, q): sock for r, q, sock in ends if sock is not None}
+    assert len(sockets) == len(found) * (len(found) - 1)
+    for (r, q), sock in sockets.items():
+        assert sock.gettimeout() == 0.0
+        sock.send(bytes([r, q]))
+    for (r, q), sock in sockets.items():
+        assert sock.recv(9) == bytes([q, r])
+    families = {sock.family for sock in sockets.values()}
+    for links in found if close else ():
+        links.close()
+    return families

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from launching import SOURCE
 
-from hocket.config import Config, as_if_set, child_environ, seen
+from hocket.config import Config, Given, seen
+from hocket.config.children import child_environ
 from hocket.errors import RendezvousError
 
 TORCHRUN = {
@@ -180,12 +181,11 @@ def test_several_hosts_are_refused(environ: dict[str, str], variable: str, remed
 
 
 def test_what_is_given_to_init_counts_more_than_the_environment() -> None:
-    given = as_if_set(1, 3, "tcp://[::1]:5000", "x", {"RANK": "0", "WORLD_SIZE": "9"})
-    found = Config.from_env(given)
+    found = Config.at("tcp://[::1]:5000", Given(1, 3, "x"), {"RANK": "0", "WORLD_SIZE": "9"})
     assert (found.rank, found.size, found.address) == (1, 3, "tcp://[::1]:5000")
-    for half in ((1, None, None, None), (None, 3, "tcp://a:1", None), (1, 3, None, None)):
+    for address, half in ((None, Given(1)), ("tcp://a:1", Given(size=3)), (None, Given(1, 3))):
         with pytest.raises(ValueError, match="together"):
-            as_if_set(*half, {})
+            Config.at(address, half, {})
 
 
 def test_tcp_on_one_host_needs_a_secret_too() -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import SECRET, client
+from launching import SECRET, check_linked, client
 
 import hocket
-from hocket.config import ANYWHERE, Config, child_environ
+from hocket.config import ANYWHERE, Config, Given
+from hocket.config.children import child_environ
 from hocket.errors import RendezvousError
 from hocket.rendezvous.cards import Card
 from hocket.rendezvous.files import FileStore
@@ -121,16 +122,7 @@ def meet(store: Any, rank: int, size: int, timeout: float = 20.0, secret: bytes 
 def met(calls: list[Callable[[], Links]]) -> None:
     """All of them at once; every two ranks hold the two ends of one socket."""
     with ThreadPoolExecutor(len(calls)) as pool:
-        found = [each.result(60) for each in [pool.submit(call) for call in calls]]
-    for r, links in enumerate(found):
-        for q, sock in enumerate(links.sockets):
-            if sock is not None:
-                sock.send(bytes([r, q]))
-    for r, links in enumerate(found):
-        for q, sock in enumerate(links.sockets):
-            if sock is not None:
-                assert sock.recv(9) == bytes([q, r])
-        links.close()
+        check_linked([each.result(60) for each in [pool.submit(call) for call in calls]])
 
 
 @pytest.mark.parametrize("kind", ["plain", "HashStore"])
@@ -201,11 +193,11 @@ def test_what_is_no_place_to_meet(wrong: Any) -> None:
 def test_the_ranks_of_hocket_run_stay_on_their_host() -> None:
     """They have a secret of their launcher's, not of the user's; so nothing listens for others."""
     own = child_environ(0, 2, "@hocket-abc", b"key", 29501, environ={})
-    found = Config.in_store(None, None, None, own)
+    found = Config.in_store(Given(), own)
     assert (found.rank, found.size, found.secret, found.towards) == (0, 2, b"key", "")
-    assert Config.in_store(0, 2, "known to both", {}).towards == ANYWHERE
-    assert Config.in_store(None, None, None, {"RANK": "0", "WORLD_SIZE": "2", "HOCKET_SECRET": "x"}).towards == ANYWHERE
-    assert Config.in_store(0, 2, None, {}).towards == ""
+    assert Config.in_store(Given(0, 2, "known to both"), {}).towards == ANYWHERE
+    assert Config.in_store(Given(), {"RANK": "0", "WORLD_SIZE": "2", "HOCKET_SECRET": "x"}).towards == ANYWHERE
+    assert Config.in_store(Given(0, 2), {}).towards == ""
 
 
 PROGRAM = """

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import SECRET, is_gone, open_descriptors, until
+from launching import SECRET, check_linked, is_gone, open_descriptors, until
 
 from hocket.config import Config, job_route, job_secret
 from hocket.deadline import Deadline
@@ -231,20 +231,6 @@ def test_ranks_meet_in_a_folder_and_leave_nothing_there(tmp_path: Path) -> None:
     ):
         meet(replace(ranks[0], size=4, timeout=1.0))
     forget_doors()
-
-
-def check_linked(found: list[Links]) -> None:
-    """Every two of them hold the two ends of one socket."""
-    for r, links in enumerate(found):
-        for q, sock in enumerate(links.sockets):
-            if sock is not None:
-                sock.send(bytes([r, q]))
-    for r, links in enumerate(found):
-        for q, sock in enumerate(links.sockets):
-            if sock is not None:
-                assert sock.recv(9) == bytes([q, r])
-    for links in found:
-        links.close()
 
 
 def test_a_meeting_without_this_rank_is_over_for_it(address: str, server: StoreServer) -> None:

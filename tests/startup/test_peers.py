@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import free_ports, until
+from launching import check_linked, free_ports, until
 
 import hocket
 from certificates import certified
 from hocket.addresses import Peer, peers
-from hocket.config import Config
+from hocket.config import Config, Given
 from hocket.errors import RendezvousError
 from hocket.rendezvous.join import forget_doors, join
 from hocket.rendezvous.links import Links
@@ -44,7 +44,7 @@ def urls(kinds: str) -> list[str | list[str]]:
 
 
 def config(given: Sequence[Any], rank: int, secret: str | None = "known to all", **environ: str) -> Config:
-    return Config.among(given, rank, None, secret, environ)
+    return Config.among(given, Given(rank, secret=secret), environ)
 
 
 def meet(config: Config, timeout: float = 20.0) -> Links:
@@ -58,18 +58,7 @@ def meet(config: Config, timeout: float = 20.0) -> Links:
 def families(calls: Sequence[Callable[[], Links]]) -> set[int]:
     """Of the sockets between these ranks, of which every two hold the two ends of one."""
     with ThreadPoolExecutor(len(calls)) as pool:
-        found = [each.result(60) for each in [pool.submit(call) for call in calls]]
-    ends = [(r, q, sock) for r, links in enumerate(found) for q, sock in enumerate(links.sockets)]
-    sockets = {(r, q): sock for r, q, sock in ends if sock is not None}
-    for (r, q), sock in sockets.items():
-        sock.send(bytes([r, q]))
-    for (r, q), sock in sockets.items():
-        assert sock.recv(9) == bytes([q, r])
-    assert len(sockets) == len(calls) * (len(calls) - 1)
-    kinds = {sock.family for sock in sockets.values()}
-    for links in found:
-        links.close()
-    return kinds
+        return check_linked([each.result(60) for each in [pool.submit(call) for call in calls]])
 
 
 @pytest.mark.parametrize("kinds", ["iii", "ttt", "bbb", "tib", "it"])
@@ -260,14 +249,14 @@ def test_places_that_do_not_go_with_peers() -> None:
     with pytest.raises(ValueError, match="peers has 2 ranks, and there are 3"):
         hocket.init(rank=0, size=3, peers=given)
     with pytest.raises(ValueError, match="peers has 2 ranks, and there are 4"):
-        Config.among(given, None, None, None, {"RANK": "0", "WORLD_SIZE": "4"})
+        Config.among(given, Given(), {"RANK": "0", "WORLD_SIZE": "4"})
     with pytest.raises(ValueError, match="give rendezvous or peers, not both"):
         hocket.init(rank=0, peers=given, rendezvous="tcp://a:1")
     with pytest.raises(RendezvousError, match='RANK is "2", which is no whole number from 0 to 1'):
         hocket.init(rank=2, peers=given)
     with pytest.raises(ValueError, match="each rank of peers needs a tcp:// URL"):
         config(["ipc://a", "tcp://b:1"], 0, HOCKET_TRANSPORT="tcp")
-    assert Config.among(given, None, None, None, {"RANK": "1", "WORLD_SIZE": "2"}).rank == 1
+    assert Config.among(given, Given(), {"RANK": "1", "WORLD_SIZE": "2"}).rank == 1
 
 
 PROGRAM = """

@@ -23,11 +23,10 @@ struct alignas(line) Descriptor {
   uint64_t call;
   uint64_t bytes;
   uint32_t place;
-  uint32_t kind;  // where the bytes are
+  uint32_t kind;  // where the bytes are; landed in memory of this process: in a mirror alone
   enum : uint32_t { here, slot, view, put, landed };
   union {
-    uint64_t
-        offset;  // in the slots or the arena; of a put, in the reader's arena; landed, in a mirror alone: an address
+    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed: an address
     std::byte payload[room];
   };
 };

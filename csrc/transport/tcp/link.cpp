@@ -18,13 +18,13 @@ void* anonymous(uint64_t bytes) {
 
 }  // namespace
 
-Link::Link(int rank, int size, int peer, int socket, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own,
-           const std::byte* arena, uint64_t slots)
+Link::Link(int rank, int size, int peer, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own, const std::byte* arena,
+           uint64_t slots)
     : rank_(rank),
       size_(size),
       peer_(peer),
-      socket_(socket),
       pipe_(std::move(pipe)),
+      socket_(pipe_->socket()),
       checked_(checked),
       own_(own),
       own_arena_(arena),

@@ -37,10 +37,10 @@ namespace hocket::tcp {
 
 class Link final : public Wire {
  public:
-  // `socket` is not owned, and `pipe` is what goes over it; `arena` is where views in our outbox are counted from.
-  // `slots`: bytes of our slots. `checked`: every frame carries a checksum, here and at the other end.
-  Link(int rank, int size, int peer, int socket, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own,
-       const std::byte* arena, uint64_t slots);
+  // `arena` is where views in our outbox are counted from. `slots`: bytes of our slots. `checked`: every frame carries
+  // a checksum, here and at the other end.
+  Link(int rank, int size, int peer, std::shared_ptr<Pipe> pipe, bool checked, Outbox* own, const std::byte* arena,
+       uint64_t slots);
   ~Link() override;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -109,8 +109,8 @@ class Link final : public Wire {
   void fail(const char* why);
 
   const int rank_, size_, peer_;
-  std::atomic<int> socket_;
   const std::shared_ptr<Pipe> pipe_;
+  std::atomic<int> socket_;  // that of the pipe, until it is about to be closed
   const bool checked_;
   Outbox* const own_;
   const std::byte *const own_arena_, *const own_slots_;

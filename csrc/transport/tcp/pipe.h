@@ -11,11 +11,12 @@ namespace hocket::tcp {
 
 class Pipe {
  public:
-  explicit Pipe(int socket) : socket_(socket) {}
+  explicit Pipe(int socket) : socket_(socket) {}  // which is not owned
   virtual ~Pipe() = default;
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
+  int socket() const { return socket_; }
   // How many bytes were taken, of `parts` in their order, and need not be there any more; or -1, and errno, as of
   // sendmsg.
   virtual ssize_t send(std::span<iovec> parts);
@@ -31,7 +32,7 @@ class Pipe {
   virtual void shut();
 
  protected:
-  const int socket_;  // not owned
+  const int socket_;
 };
 
 }  // namespace hocket::tcp

@@ -26,7 +26,7 @@ void Link::push() {
     }
     if (!flush()) return;
   }
-  stuck_ = socket() >= 0 && !pipe_->flush();
+  stuck_ = !broken() && socket() >= 0 && !pipe_->flush();
 }
 
 // Hands the batch to the kernel; false where that takes no more.

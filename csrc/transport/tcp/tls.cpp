@@ -55,7 +55,7 @@ Credentials::Credentials(const std::string& certificate, const std::string& key,
 }
 
 Tls::Tls(const Credentials& credentials, int socket, Role role)
-    : Pipe(socket), ssl_(library().SSL_new(credentials.context())), in_(record) {
+    : Pipe(socket), ssl_(library().SSL_new(credentials.context())) {
   const openssl::Library& ssl = library();
   BIO* const bio = ssl.BIO_new(method());
   if (ssl_ == nullptr || bio == nullptr) throw Refusal{"TLS cannot be used: " + openssl::last_error()};
@@ -93,7 +93,7 @@ int Tls::read_bio(BIO* bio, char* data, int bytes) {
   Tls& self = *static_cast<Tls*>(library().BIO_get_data(bio));
   library().BIO_clear_flags(bio, openssl::bio_flags_read | openssl::bio_flags_should_retry);
   if (self.in_read_ == self.in_end_) {
-    const bool ahead = self.in_.size() > record;
+    const bool ahead = !self.in_.empty();
     const ssize_t n = recv(self.socket_, ahead ? reinterpret_cast<char*>(self.in_.data()) : data,
                            ahead ? self.in_.size() : static_cast<size_t>(bytes), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {

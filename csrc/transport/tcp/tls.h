@@ -54,7 +54,8 @@ class Tls final : public Pipe {
 
   std::mutex lock_;  // of all: OpenSSL reads and writes one state
   openssl::SSL* const ssl_;
-  std::vector<std::byte> out_, in_, gathered_;
+  std::vector<std::byte> out_, gathered_;
+  std::vector<std::byte> in_;  // none until we read ahead
   size_t out_sent_ = 0, in_read_ = 0, in_end_ = 0;
   bool ended_ = false;  // the other end sends no more, not even a farewell
   std::string why_;

@@ -69,7 +69,7 @@ def run(
 
         hocket run -n 4 --nnodes 2 --node-rank 1 --rendezvous tcp://first:4711 train.py
     """
-    from ..config import Node
+    from ..config.children import Node
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
 

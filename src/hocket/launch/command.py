@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from ..config import Node, child_environ
+from ..config.children import Node, child_environ
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
 from . import processes

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from ..config import become, child_environ
+from ..config.children import become, child_environ
 from ..deadline import Deadline
 from ..errors import PeerLost
 from ..rendezvous.server import StoreServer

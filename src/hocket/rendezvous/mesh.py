@@ -158,6 +158,7 @@ class Mesh:
             if sock is None:
                 continue
             self._undial.remove(peer)
+            sock = secured(sock, self._tls, calls=True)
             self._undo.callback(sock.close)
             self._selector.register(sock, selectors.EVENT_WRITE, partial(self._reached, peer, sock))
 
@@ -166,8 +167,6 @@ class Mesh:
         self._selector.unregister(sock)
         try:
             finish(sock)
-            sock = secured(sock, self._tls, calls=True)
-            self._undo.callback(sock.close)
             handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
         except ConnectionRefusedError as error:
             raise Gone(f"{self._names[peer]} is not there any more: {error}") from error

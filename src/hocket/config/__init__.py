@@ -1,4 +1,4 @@
-"""What the launcher told this process: the only reader of environment variables.
+"""What the launcher told this process: the only room that reads environment variables. `children` is the other way.
 
 ```
 any, across hosts    HOCKET_RENDEZVOUS=tcp://host:port (or file:///folder) HOCKET_SECRET, with RANK WORLD_SIZE or the
@@ -35,10 +35,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .addresses import Peer, host_and_port, shared_folder, tcp_url
-from .addresses import peers as peers_of
-from .errors import RendezvousError
-from .launchers import IDENTITIES, LAUNCHERS, PLAIN, TORCHRUN, Environ, Launcher, integer, text
+from ..addresses import Peer, host_and_port, shared_folder, tcp_url
+from ..addresses import peers as peers_of
+from ..errors import RendezvousError
+from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, integer, text
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
@@ -56,6 +56,28 @@ class SocketOptions:
     interface: str = ""
     tls: tuple[str, str, str] | None = None
     integrity: bool = False
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller of `init` says; what it does not, the environment tells."""
+
+    rank: int | None = None
+    size: int | None = None
+    secret: str | None = field(default=None, repr=False)
+    integrity: bool | None = None
+
+    def over(self, environ: Environ, **more: object) -> Environ:
+        """The environment as it would be if this, and `more`, had been set there."""
+        integrity = None if self.integrity is None else int(self.integrity)
+        given = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.size,
+            "HOCKET_SECRET": self.secret,
+            "HOCKET_INTEGRITY": integrity,
+        }
+        around = {name: value for name, value in environ.items() if self.rank is None or not name.startswith("LOCAL_")}
+        return {**around, **{name: str(value) for name, value in (given | more).items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -123,45 +145,39 @@ class Config:
         return Config._equipped(_job(environ), environ)
 
     @staticmethod
-    def in_store(
-        rank: int | None,
-        size: int | None,
-        secret: str | None,
-        environ: Environ = os.environ,
-        *,
-        integrity: bool | None = None,
-    ) -> Config:
-        """For ranks that meet in a store that the caller of `init` has; what is not given, the environment tells.
+    def at(rendezvous: str | None, given: Given, environ: Environ = os.environ) -> Config:
+        """For ranks that meet at that address, or where the environment says. Raises as `from_env`, and ValueError for
+        half a place."""
+        if (given.rank is None) != (given.size is None) or (given.rank is not None and rendezvous is None):
+            raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
+        return Config.from_env(given.over(environ, HOCKET_RENDEZVOUS=rendezvous))
+
+    @staticmethod
+    def in_store(given: Given, environ: Environ = os.environ) -> Config:
+        """For ranks that meet in a store that the caller of `init` has.
 
         Without a secret of the user's they have to be on one host. Raises ValueError for half a place.
         """
-        if (rank is None) != (size is None):
+        if (given.rank is None) != (given.size is None):
             raise ValueError("give rank and size together, or leave both to the launcher")
-        around = _overlaid(environ, rank, size, None, secret, integrity)
-        place = (Launcher.of(around) or TORCHRUN).place(around, anywhere=True)
-        is_open = bool(secret or (environ.get("HOCKET_SECRET") and "HOCKET_ADDRESS" not in environ))
+        around = given.over(environ)
+        is_open = bool(given.secret or (environ.get("HOCKET_SECRET") and "HOCKET_ADDRESS" not in environ))
         key = _digest("secret", around["HOCKET_SECRET"]) if is_open else job_secret(around)
-        return Config._equipped(Config(*place, "", key, "hocket.init(rendezvous=...)", is_open=is_open), around)
+        job = Config(*_place(around), "", key, "hocket.init(rendezvous=...)", is_open=is_open)
+        return Config._equipped(job, around)
 
     @staticmethod
-    def among(
-        peers: Sequence[str | Sequence[str]],
-        rank: int | None,
-        size: int | None,
-        secret: str | None,
-        environ: Environ = os.environ,
-        *,
-        integrity: bool | None = None,
-    ) -> Config:
-        """For ranks that each have a URL of their own; the environment tells the rank, if it is not given.
+    def among(peers: Sequence[str | Sequence[str]], given: Given, environ: Environ = os.environ) -> Config:
+        """For ranks that each have a URL of their own.
 
         With a tcp:// URL among them they need a secret. Raises TypeError and ValueError for peers that make no sense.
         """
         each = peers_of(peers)
-        around = _overlaid(environ, rank, None if rank is None else len(each), None, secret, integrity)
-        place = (Launcher.of(around) or TORCHRUN).place(around, anywhere=True)
-        if {place[1], size or len(each)} != {len(each)}:
-            raise ValueError(f"peers has {len(each)} ranks, and there are {size or place[1]}: it has a URL for each")
+        around = replace(given, size=None if given.rank is None else len(each)).over(environ)
+        place = _place(around)
+        if {place[1], given.size or len(each)} != {len(each)}:
+            size = given.size or place[1]
+            raise ValueError(f"peers has {len(each)} ranks, and there are {size}: it has a URL for each")
         key = job_secret(around)
         if text := around.get("HOCKET_SECRET"):
             key = _digest("secret", text)
@@ -186,8 +202,7 @@ class Config:
 def _job(environ: Environ) -> Config:
     launcher = Launcher.of(environ)
     if "HOCKET_RENDEZVOUS" in environ:
-        place = (launcher or TORCHRUN).place(environ, anywhere=True)
-        return _across_hosts(place, text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
+        return _across_hosts(_place(environ), text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
     if "HOCKET_ADDRESS" in environ or (launcher is None and "HOCKET_SECRET" in environ):
         return Config(*TORCHRUN.place(environ), *_meeting_point(environ), HOCKET_RUN)
     if launcher is None:
@@ -200,6 +215,11 @@ def _job(environ: Environ) -> Config:
     identity = launcher.identity(environ)
     address = "@hocket-" + _digest("address", *identity).hex()[:32]
     return Config(*place, address, job_secret(environ), launcher.name)
+
+
+def _place(environ: Environ) -> tuple[int, int, int, int]:
+    """That of a rank that may be on any host."""
+    return (Launcher.of(environ) or TORCHRUN).place(environ, anywhere=True)
 
 
 def _is_some(environ: Environ) -> bool:
@@ -221,36 +241,6 @@ def _require_secret(size: int, secret: str, where: str) -> None:
             f"the ranks are to meet {where}, and anybody can reach that: give them all one secret "
             "(HOCKET_SECRET=$(openssl rand -hex 16), or hocket.init(secret=...)), by which they know each other"
         )
-
-
-def as_if_set(
-    rank: int | None,
-    size: int | None,
-    rendezvous: str | None,
-    secret: str | None,
-    environ: Environ = os.environ,
-    *,
-    integrity: bool | None = None,
-) -> Environ:
-    """The environment as it would be if what a caller gives had been set there. Raises ValueError for half a place."""
-    if (rank is None) != (size is None) or (rank is not None and rendezvous is None):
-        raise ValueError("give rank, size and rendezvous together, or leave rank and size to the launcher")
-    return _overlaid(environ, rank, size, rendezvous, secret, integrity)
-
-
-def _overlaid(
-    environ: Environ,
-    rank: int | None,
-    size: int | None,
-    rendezvous: str | None,
-    secret: str | None,
-    integrity: bool | None,
-) -> Environ:
-    given = {"RANK": rank, "WORLD_SIZE": size, "HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}
-    if integrity is not None:
-        given["HOCKET_INTEGRITY"] = int(integrity)
-    around = {name: value for name, value in environ.items() if rank is None or not name.startswith("LOCAL_")}
-    return {**around, **{name: str(value) for name, value in given.items() if value is not None}}
 
 
 def job_secret(environ: Environ = os.environ) -> bytes:
@@ -294,87 +284,6 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         (files[0], files[1], files[2]) if all(files) else None,
         integrity == "1",
     )
-
-
-@dataclass(frozen=True)
-class Node:
-    """One of `count` hosts that each run as many ranks, and where all meet."""
-
-    rank: int
-    count: int
-    rendezvous: str
-
-    @property
-    def master(self) -> tuple[str, int]:
-        """Where torch.distributed meets, unless it is told: one port further."""
-        host, port, _ = host_and_port(self.rendezvous)
-        return host, port + 1
-
-    @staticmethod
-    def of(rank: int | None, count: int, rendezvous: str | None, environ: Environ = os.environ) -> Node | None:
-        """What the options of `hocket run` say; None where they say nothing. Raises ValueError where they make no
-        sense."""
-        if count == 1 and rank is None and rendezvous is None:
-            return None
-        if rank is None or rendezvous is None or rank >= count:
-            raise ValueError(f"--nnodes {count} goes with --rendezvous and a --node-rank below it")
-        if shared_folder(rendezvous) is not None:
-            raise ValueError("--rendezvous is tcp://host:port here: torch.distributed meets on that host, too")
-        if not environ.get("HOCKET_SECRET"):
-            raise ValueError("several hosts need a HOCKET_SECRET, the same on all: openssl rand -hex 16 makes one")
-        return Node(rank, count, rendezvous)
-
-
-def child_environ(
-    rank: int,
-    size: int,
-    address: str,
-    secret: bytes,
-    port: int,
-    environ: Environ = os.environ,
-    *,
-    node: Node | None = None,
-) -> dict[str, str]:
-    """What hocket's own launcher gives to rank `rank` of `size` here: the inverse of `Config.from_env`.
-
-    Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
-    The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
-    """
-    if node is None:
-        around = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
-        meeting = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
-        return _given((rank, size, rank, size), meeting, ("127.0.0.1", port), around)
-    place = (node.rank * size + rank, node.count * size, rank, size)
-    return _given(place, {"HOCKET_RENDEZVOUS": node.rendezvous}, node.master, environ)
-
-
-def placed_environ(
-    place: tuple[int, int, int, int],
-    rendezvous: str,
-    secret: str,
-    master: tuple[str, int],
-    environ: Environ = os.environ,
-) -> dict[str, str]:
-    """What is given to a rank that a cluster has placed: its rank, the size, its local rank, the local size; where the
-    ranks meet, across hosts, and their secret; and where those of torch.distributed do. Otherwise as `child_environ`.
-    """
-    return _given(place, {"HOCKET_RENDEZVOUS": rendezvous, "HOCKET_SECRET": secret}, master, environ)
-
-
-def _given(
-    place: tuple[int, int, int, int], meeting: dict[str, str], master: tuple[str, int], around: Environ
-) -> dict[str, str]:
-    defaults = {"OMP_NUM_THREADS": "1"} if place[3] > 1 else {}
-    own = meeting | {name: str(value) for name, value in zip(PLAIN, place, strict=True)}
-    # Beside a RANK they were not set by hand: they are those of a job that this one is started in.
-    (own if "RANK" in around else defaults).update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
-    return {**defaults, **around, **own}
-
-
-def become(environ: Environ) -> None:
-    """Make this the environment of this process, and nothing else: what it has inherited may tell of another job."""
-    os.environ.clear()
-    os.environ.update(environ)
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:
