@@ -6,6 +6,7 @@ CollectiveTimeout, and fail the test.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -158,8 +159,9 @@ def alive(pid: int) -> bool:
 def descendants(pid: int) -> set[int]:
     found = {pid}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found |= descendants(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+            for child in (task / "children").read_text().split():
+                found |= descendants(int(child))
     return found
 
 
