@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Key: TypeAlias = "tuple[Signature, Plan, tuple[int, ...] | None, bool, Op | None]"
 
 MOST_PROGRAMS = 256  # that are kept, and the last used of them
+MOST_SHARES = 64  # the same
 
 
 class Ends(NamedTuple):
@@ -74,6 +76,7 @@ class Native:
         self.topology = Topology.of(ends.places)
         self._segment = segment_bytes(self.topology.host)
         self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
+        self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
         self._in_place: dict[Plan, bool] = {}
 
     def prepare(
@@ -109,14 +112,21 @@ class Native:
         if can is None:
             if len(self._in_place) >= MOST_PROGRAMS:
                 self._in_place.clear()
-            can = self._in_place[plan] = in_place and _lowers_in_place(plan, self.rank)
+            can = self._in_place[plan] = in_place and self._lowers_in_place(plan)
         return can
+
+    def _lowers_in_place(self, plan: Plan) -> bool:
+        try:
+            self._lower(plan, in_place=True, spans=True)
+        except NotInPlace:
+            return False
+        return True
 
     def _bind(
         self, signature: Signature, plan: Plan, received: tuple[int, ...] | None, in_place: bool, op: Op | None
     ) -> tuple[Program, int]:
         itemsize = signature.dtype.itemsize
-        share = lower(plan, self.rank, in_place=in_place, spans=max(signature.nbytes, 1) <= self._segment)
+        share = self._lower(plan, in_place=in_place, spans=max(signature.nbytes, 1) <= self._segment)
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
             coming = Signature(signature.collective, signature.dtype, (sum(received),), sizes=received)
@@ -151,14 +161,6 @@ def create_outbox(size: int) -> int:
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
     os.ftruncate(fd, Endpoint.outbox_bytes(size, slots_bytes(), this_host().memory))
     return fd
-
-
-def _lowers_in_place(plan: Plan, rank: int) -> bool:
-    try:
-        lower(plan, rank, in_place=True)
-    except NotInPlace:
-        return False
-    return True
 
 
 def _custom(op: Op | None, dtype: np.dtype[Any]) -> Custom | None:
