@@ -34,6 +34,7 @@ BETWEEN = {
 KEYS = {"MPI": ("openmpi", "mpich"), "gloo": ("gloo",), "lean": ("lean",), "pump": ("pump",)}
 WIRE = 0.98  # of the pump's speed over links that are slow
 THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
+TORCH_BETWEEN = {"ddp": 2, "fsdp2": 2}  # the same between hosts
 FUSED = {"arena": 1.3, "private": 1.6}
 WAITING = 0.02
 MEMORY = 64 << 20
@@ -211,24 +212,25 @@ def forms(found: dict[str, Any]) -> list[str]:
 
 def torch(found: dict[str, Any]) -> list[str]:
     parts = []
-    for ranks in GOALS:
-        rows: list[Row] = found.get(f"torch {ranks}", [])
-        if not rows:
-            continue
+    for key in (key for key in found if key.startswith("torch ")):
+        rows: list[Row] = found[key]
+        ranks, each = rows[0]["ranks"], key.split()[1]
+        apart = "x" in each
         names_of = " ".join(dict.fromkeys(row["collective"] for row in rows))
         sizes = listed(sorted({row["bytes"] for row in rows if row["collective"] == "all_reduce"}))
-        lines = [_torch_line(group) for group in groups(rows, "collective", "bytes")]
+        lines = [_torch_line(group, apart) for group in groups(rows, "collective", "bytes")]
+        run, where = ("sudo hocket", f"--hosts {each}") if apart else ("hocket", f"--ranks {ranks}")
         parts += [
-            f"### {ranks} ranks",
-            command(f"hocket bench {names_of} --api torch --ranks {ranks} --sizes {sizes} --vs gloo"),
+            f"### {' hosts x '.join(each.split('x'))}{'' if apart else ' ranks'}",
+            command(f"{run} bench {names_of} --api torch {where} --sizes {sizes} --vs gloo"),
             table(["", "size", *names(rows).values(), "ratio", "goal", ""], lines),
         ]
     text = paragraph(
         "Both are called in the same way, from the same Python and torch, such as `dist.all_reduce(x)` after "
         "`init_process_group(...)`; an all-reduce is in place, as torch has it. The *DDP overhead* is what "
         "DistributedDataParallel adds to a step of a network of 20 small layers: a sample is eight steps with it, less "
-        "eight of the bare module that the same ranks made right before. The *FSDP2 step* is one of a small "
-        "transformer, its computation included. The ratio is gloo's time divided by hocket's."
+        "eight of the bare module that the same ranks made right before; the *FSDP2 overhead* is likewise what "
+        "fully_shard adds to a step of a small transformer. The ratio is gloo's time divided by hocket's. Hosts are as below."
     )
     return ["## torch.distributed: hocket beside gloo", text, *parts] if parts else []
 
@@ -285,11 +287,11 @@ def _shaped(found: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _torch_line(group: Sequence[Row]) -> list[str]:
+def _torch_line(group: Sequence[Row], apart: bool) -> list[str]:
     own, faster = group[0], ratio(group)
-    label = {"ddp": "DDP overhead", "fsdp2": "FSDP2 step"}.get(own["collective"], own["collective"])
+    label = {"ddp": "DDP overhead", "fsdp2": "FSDP2 overhead"}.get(own["collective"], own["collective"])
     cells = [label, binary(own["bytes"]) if own["bytes"] else "", *map(time, group), three(faster)]
-    goal = _torch_goal(own)
+    goal = _torch_goal(own, apart)
     if goal is None:
         return [*cells, "", ""]
     least, most = goal
@@ -297,9 +299,11 @@ def _torch_line(group: Sequence[Row]) -> list[str]:
     return [*cells, f"{least:g}{in_time}", met(faster, least, lambda a, b: a >= b and own["p50_us"] <= most)]
 
 
-def _torch_goal(own: Row) -> tuple[float, float] | None:
-    """The least of gloo / hocket, and the most µs of hocket's; None where there is no goal."""
+def _torch_goal(own: Row, apart: bool) -> tuple[float, float] | None:
+    """The least of gloo / hocket, and the most µs of hocket's; None where there is no goal. `apart`: on hosts."""
     name, nbytes, ranks = own["collective"], own["bytes"], own["ranks"]
+    if apart:
+        return (TORCH_BETWEEN[name], math.inf) if name in TORCH_BETWEEN else None
     if name == "all_reduce":
         return 10 if nbytes < 64 << 10 else 5, 4 if (nbytes, ranks) == (4, 2) else math.inf
     return (THROUGH_TORCH[name], math.inf) if name in THROUGH_TORCH else None

@@ -38,6 +38,7 @@ SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
 WORLDS = (2, 4)
 CROWDS = (8, 16)
 LAYOUTS = ((2, 1), (2, 2))  # hosts, and the ranks of each
+TORCH_LAYOUT = (2, 2)
 SHAPED, RATE = (2, 3, 4), "1gbit"
 # Where the peers have a call in place, it is that one which is compared: MPI and gloo have no other broadcast.
 IN_PLACE = {"reduce_scatter": False, "all_gather": False, "broadcast": True, "reduce": True, "scatter": False}
@@ -133,9 +134,11 @@ def through_torch(sizes: list[int], quick: bool) -> Result:
     cases = [("all_reduce", size, True) for size in [4, *sizes[1:]]]
     cases += [(name, size, False) for name in ("all_gather", "reduce_scatter") for size in sizes[1::2]]
     cases += [(name, 0, False) for name in ("barrier", *TRAINING)]
-    for ranks in WORLDS if find_spec("torch") else ():
-        with Field(TORCH_LIBRARIES, ranks) as field:
-            rows = found[f"torch {ranks}"] = []
+    layouts = [(1, ranks) for ranks in WORLDS] + ([TORCH_LAYOUT] if not reason() else [])
+    for count, each in layouts if find_spec("torch") else ():
+        made, ranks = hosts(count if count > 1 else 0, congestion="cubic"), count * each
+        with made as apart, Field(TORCH_LIBRARIES, ranks, apart) as field:
+            rows = found[f"torch {ranks}" if count == 1 else f"torch {count}x{each}"] = []
             for name, size, in_place in cases:
                 field.revive()
                 rows += field.compare(task_for(name, size, ranks, effort, in_place=in_place), effort)

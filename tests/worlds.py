@@ -174,7 +174,8 @@ class World:
         transport = TRANSPORTS[self.transport]
         chosen = {**transport.variables, **(_certificates() if transport.certified else {})}
         if transport.layout:
-            chosen["HOCKET_RENDEZVOUS"] = f"tcp://{_hosts()[0].address}:{4100 + next(_jobs)}"
+            first = _hosts()[0].address
+            chosen |= {"HOCKET_RENDEZVOUS": f"tcp://{first}:{4100 + next(_jobs)}", "MASTER_ADDR": first}
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
             place = _hosts()[transport.layout[rank % len(transport.layout)]].pid if transport.layout else 0
@@ -225,7 +226,7 @@ class _Rank:
     def __init__(self, rank: int, size: int, chosen: dict[str, str]) -> None:
         place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
         os.environ.update({name: str(value) for name, value in place.items()})
-        os.environ.update(chosen, MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", **chosen})
         self.name, self.group = "", None
 
     def do(self, name: str, timeout: float, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -209,6 +209,7 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
             },
         ),
         "torch 4": through_torch(4, {("all_reduce", 4): (5e-6, 1e-4)}),
+        "torch 2x2": through_torch(4, {("all_reduce", 4): (5e-6, 6e-6), ("ddp", 0): (1e-4, 1.9e-4)}),
         "arena": limit,
         "dtypes 2": [{**goals[0], "label": "float32"}, {**goals[1], "label": "bfloat16"}],
         "crowd 8": goals,
@@ -234,9 +235,13 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
         "| all_gather | 1 KiB | 5.00 µs | 30.0 µs | 6.00 |  |  |",
         "| barrier |  | 5.00 µs | 95.0 µs | 19.0 | 20 | **missed** |",
         "| DDP overhead |  | 100 µs | 550 µs | 5.50 | 5 | met |",
-        "| FSDP2 step |  | 10.0 ms | 9.00 ms | 0.900 | 1 | **missed** |",
+        "| FSDP2 overhead |  | 10.0 ms | 9.00 ms | 0.900 | 1 | **missed** |",
         "| all_reduce | 4 B | 5.00 µs | 100 µs | 20.0 | 10 | met |",
         "barrier ddp fsdp2 --api torch --ranks 2 --sizes 4,1K,64K --vs gloo",
+        "### 2 hosts x 2",
+        "sudo hocket bench all_reduce ddp --api torch --hosts 2x2 --sizes 4 --vs gloo",
+        "| all_reduce | 4 B | 5.00 µs | 6.00 µs | 1.20 |  |  |",
+        "| DDP overhead |  | 100 µs | 190 µs | 1.90 | 2 | **missed** |",
     ):
         assert line in page
     assert (tmp_path / "performance.png").exists()

@@ -18,8 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    """`ranks(n)` are n ranks of torch.distributed."""
-    ranks = Ranks(tmp_path_factory.mktemp("stores"))
+def ranks(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Ranks]:
+    """`ranks(n)` are n ranks of torch.distributed, over the first of the transports that pytest was told."""
+    ranks = Ranks(tmp_path_factory.mktemp("stores"), pytestconfig.getoption("--transports").split(",")[0])
     yield ranks
     ranks.world.close()

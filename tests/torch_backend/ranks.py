@@ -36,8 +36,8 @@ class Job(NamedTuple):
 class Ranks:
     """The processes, and the group that they are in by now."""
 
-    def __init__(self, folder: Path) -> None:
-        self.world = World(max(SIZES))
+    def __init__(self, folder: Path, transport: str) -> None:
+        self.world = World(max(SIZES), transport)
         self._folder = folder
         self._names = itertools.count()
         self._job: Job | None = None
@@ -116,7 +116,7 @@ def _enter(job: Job, rank: int) -> None:
     global _name
     if _name != job.name:
         _leave(None)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo" if os.environ["MASTER_ADDR"] == "127.0.0.1" else "eth0"
         timeout = timedelta(seconds=job.timeout)
         store = dist.FileStore(str(job.store), job.size)
         dist.init_process_group(job.backend, store=store, rank=rank, world_size=job.size, timeout=timeout)

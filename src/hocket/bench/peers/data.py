@@ -29,10 +29,10 @@ COLLECTIVES = (
     *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all"),
     *("barrier", "send_recv"),
 )
-# Steps of training, which torch alone has, and how many of them are one sample. Of ddp only that counts which it takes
-# beyond the steps of the bare module.
+# Steps of training, which torch alone has, and how many of them are one sample. Only that counts which they take beyond
+# the steps of the bare network, alone on its rank.
 TRAINING = {"ddp": 8, "fsdp2": 1}
-BARE = {"ddp": "module"}
+BARE = {"ddp": "layers", "fsdp2": "transformer"}
 # Those of hocket's operators that torch.distributed has a name for.
 TORCH_OPS = ("sum", "mean", "product", "min", "max", "band", "bor", "bxor")
 UFUNCS = {"sum": "add", "product": "multiply", "min": "minimum", "max": "maximum"}

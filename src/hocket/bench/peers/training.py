@@ -15,12 +15,14 @@ from .loop import Run
 
 @cache
 def step(name: str) -> Run:
-    """One step, of a network that is made once: "ddp", "module" (that of ddp, alone on its rank) or "fsdp2"."""
+    """One step, of a network that is made once: "ddp", "fsdp2", or what is bare of either (`BARE`)."""
     torch.manual_seed(0)
-    if name == "fsdp2":
-        return _step(_sharded(), 4, 16, 128)
-    layers = nn.Sequential(*(nn.Linear(32, 32) for _ in range(20)))
-    return _step(DistributedDataParallel(layers) if name == "ddp" else layers, 8, 32)
+    if name in ("fsdp2", "transformer"):
+        layers = [nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True) for _ in range(4)]
+        network = nn.Sequential(*layers)
+        return _step(_sharded(network) if name == "fsdp2" else network, 4, 16, 128)
+    network = nn.Sequential(*(nn.Linear(32, 32) for _ in range(20)))
+    return _step(DistributedDataParallel(network) if name == "ddp" else network, 8, 32)
 
 
 def _step(network: Any, *shape: int) -> Run:
@@ -36,13 +38,12 @@ def _step(network: Any, *shape: int) -> Run:
     return run
 
 
-def _sharded() -> Any:
-    """A small transformer, each layer of which is spread over all ranks."""
+def _sharded(network: nn.Sequential) -> Any:
+    """Each layer of it spread over all ranks."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
 
-    layers = [nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True) for _ in range(4)]
-    network, mesh = nn.Sequential(*layers), DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
     for layer in network:
         fully_shard(layer, mesh=mesh)
     fully_shard(network, mesh=mesh)
