@@ -230,7 +230,8 @@ def torch(found: dict[str, Any]) -> list[str]:
         "`init_process_group(...)`; an all-reduce is in place, as torch has it. The *DDP overhead* is what "
         "DistributedDataParallel adds to a step of a network of 20 small layers: a sample is eight steps with it, less "
         "eight of the bare module that the same ranks made right before; the *FSDP2 overhead* is likewise what "
-        "fully_shard adds to a step of a small transformer. The ratio is gloo's time divided by hocket's. Hosts are as below."
+        "fully_shard adds to a step of a small transformer. The ratio is gloo's time divided by hocket's. Hosts "
+        "are as below."
     )
     return ["## torch.distributed: hocket beside gloo", text, *parts] if parts else []
 
