@@ -28,7 +28,7 @@ PYTHON = {
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans errors",
-    "group": "calls run rendezvous launch config arrays deadline",
+    "group": "calls run rendezvous launch config tuning arrays deadline errors",
     "calls": "run tuning plans arrays deadline errors _core",
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config deadline errors",

@@ -11,6 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -41,6 +42,7 @@ from .calls.messages import ANY, Messages
 from .calls.session import Session
 from .config import HOCKET_RUN, Config, Given
 from .deadline import Deadline
+from .errors import HocketError, RendezvousError
 from .launch import aftermath
 from .rendezvous.foreign import ForeignStore, TorchStore
 from .rendezvous.join import join as meet
@@ -51,6 +53,8 @@ from .rendezvous.subgroups import meet as meet_part
 from .run.arena import Arena
 from .run.native import Ends, Native, create_outbox
 from .run.signature import Signature, tell
+from .tuning.topology import Topology
+from .tuning.wire import measure
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Operator: TypeAlias = "str | np.ufunc | Callable[[Array, Array, Array], Any]"
@@ -111,6 +115,22 @@ class Group:
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self._go.timeout = self._go.seconds(float(seconds))
+
+    @property
+    def topology(self) -> Topology:
+        """How its ranks lie on hosts, and what the links between these carry: what algorithms are chosen by."""
+        return self._go.native.topology
+
+    def _tune(self, wire: int) -> None:
+        """Learn what a link carries, where it is not known. Raises RendezvousError."""
+        try:
+            wire = wire or measure(self.all_gather, self.topology.places)
+        except BaseException as error:
+            self._close(error)
+            if isinstance(error, HocketError):
+                raise RendezvousError(f"the ranks met, but not for long: {error}") from error
+            raise
+        self._go.native.topology = replace(self.topology, wire=wire)
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
@@ -421,7 +441,9 @@ class Group:
             if part is None:
                 return None
             size = len(part.members)
-            return assemble(part.rank, size, self.timeout, lambda fd: meet_part(part, self._links, fd, deadline, look))
+            wire = self.topology.wire if self.topology.hosts > 1 else 0
+            meet = partial(meet_part, part, self._links, deadline=deadline, look=look)
+            return assemble(part.rank, size, self.timeout, meet, wire)
 
         return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
 
@@ -524,14 +546,18 @@ def _disconnect(links: Links, native: Native, arena: Arena) -> None:
         native.endpoint.disown()
 
 
-def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links]) -> Group:
-    """The group of the ranks that `meet` links, each with an outbox of its own."""
+def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links], wire: int = 0) -> Group:
+    """The group of the ranks that `meet` links, each with an outbox of its own. `wire` is what is known of its links
+    (`hocket.tuning.wire`), if anything is."""
     links = assembled(size, meet)
     try:
-        return Group(rank, links, timeout)
+        group = Group(rank, links, timeout)
     except BaseException:
         links.close()
         raise
+    if group.topology.hosts > 1:
+        group._tune(wire or links.wire)
+    return group
 
 
 def assembled(size: int, meet: Callable[[int], Links]) -> Links:

@@ -12,6 +12,7 @@ from hocket.bench.peers.data import COLLECTIVES, TRAINING, Array, Task, expected
 from hocket.bench.peers.loop import buffers, measure, memory
 from hocket.bench.peers.with_hocket import Hocket
 from hocket.bench.sweep import Effort, task_for
+from hocket.tuning.topology import Topology
 
 
 class Alone:
@@ -164,10 +165,7 @@ def test_memory_is_read() -> None:
 class Spread:
     """A group of four, as far as its name goes: two ranks on each of two hosts."""
 
-    rank, size, barrier = 0, 4, None
-
-    def all_gather(self, name: Array) -> Array:
-        return np.concatenate([np.frombuffer(f"host{r // 2}".encode().ljust(64), np.uint8)[None] for r in range(4)])
+    rank, size, barrier, topology = 0, 4, None, Topology.of([0, 0, 1, 1])
 
 
 def test_the_algorithm_is_the_one_for_these_hosts() -> None:

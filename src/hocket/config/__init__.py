@@ -24,13 +24,15 @@ must be given, since there is nobody to vouch for anyone. HOCKET_TRANSPORT=tcp h
 and HOCKET_TCP_CONGESTION names the congestion control of the job's sockets (cubic where the kernel has it, else its own
 default). HOCKET_SOCKET_IFNAME names the interface by which a rank is reached, in NCCL's forms; else it is the one that
 the way to the others takes. HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these
-sockets speak TLS; HOCKET_INTEGRITY=1 has them carry checksums.
+sockets speak TLS; HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts
+carries in the time of a round, which is measured where it is not set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,12 +52,14 @@ _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 class SocketOptions:
     """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
-    encrypt; and whether what they carry has checksums."""
+    encrypt; whether what they carry has checksums; and how many bytes a link carries in the time of a round, 0 where
+    that is to be measured."""
 
     congestion: str = ""
     interface: str = ""
     tls: tuple[str, str, str] | None = None
     integrity: bool = False
+    wire: int = 0
 
 
 @dataclass(frozen=True)
@@ -283,13 +287,15 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         environ.get("HOCKET_SOCKET_IFNAME", ""),
         (files[0], files[1], files[2]) if all(files) else None,
         integrity == "1",
+        _bytes(environ, "HOCKET_WIRE"),
     )
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
-    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY", *_TLS}
+    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
+    names |= {"HOCKET_WIRE", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -315,6 +321,14 @@ def _seconds(environ: Environ, name: str) -> float:
     if 0 < seconds < float("inf"):
         return seconds
     raise RendezvousError(f'{name} is "{text}", which is no number of seconds above zero')
+
+
+def _bytes(environ: Environ, name: str) -> int:
+    """With K, M or G behind them, or without; 0 where it is not set."""
+    found = re.fullmatch(r"(\d{1,9})([KMG]?)", environ.get(name, "") or "0")
+    if found is None:
+        raise RendezvousError(f'{name} is "{environ[name]}", which is no number of bytes, such as 65536 or 64K')
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def _transport(environ: Environ) -> str:

@@ -92,6 +92,11 @@ class Links:
         return [sock.tls if isinstance(sock, TlsSocket) else None for sock in self.sockets]
 
     @property
+    def wire(self) -> int:
+        """Bytes that a link between hosts carries in the time of a round, where that was given, else 0."""
+        return self.terms.sockets.wire if self.terms is not None else 0
+
+    @property
     def checked(self) -> bool:
         """Whether all that goes between hosts carries checksums."""
         return self.terms is not None and self.terms.sockets.integrity
@@ -154,12 +159,13 @@ def connect(
     with ExitStack() as stack, explained("this rank cannot be connected"):
         door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets.interface)))
         try:
-            checked = " with integrity" * terms.sockets.integrity
-            store.set(f"{prefix}size", f"{size}{checked}".encode(), deadline.left())
+            options = terms.sockets
+            chosen = " with integrity" * options.integrity + f" with HOCKET_WIRE={options.wire}" * (options.wire > 0)
+            store.set(f"{prefix}size", f"{size}{chosen}".encode(), deadline.left())
         except Taken as taken:
             theirs = taken.value.decode(errors="replace")
-            words = f"two jobs met at one address: one has {size} ranks{checked}, the other {theirs}"
-            what = "integrity" if "integrity" in checked + theirs else "the size"
+            words = f"two jobs met at one address: one has {size} ranks{chosen}, the other {theirs}"
+            what = next((name for name in ("integrity", "HOCKET_WIRE") if name in chosen + theirs), "the size")
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
         note = door.card(rank, terms.alone).note(terms.secret, f"{prefix}{rank}")
         door.told = True

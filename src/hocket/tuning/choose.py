@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from .topology import KIB, Host, Topology, this_host
 
-# So many bytes go to each other rank in less time than another round takes: measured with 2 and 4 ranks on two hosts,
-# as `hocket bench --hosts 2x1,2x2 -a one_shot,two_shot` does. With more ranks no more goes out in all.
-WIRE = 256 * KIB
-CHAIN = 256 * KIB  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
+# Between hosts sizes are counted in wires: what a link carries in the time of a round. So many go to each other rank in
+# less time than another round takes: measured with 2 and 4 ranks on two hosts, as `hocket bench --hosts 2x1,2x2 -a
+# one_shot,two_shot` does. With more ranks no more goes out in all.
+ROUND = 1
+CHAIN = 1  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
 # A broadcast or an all-gather from here on is worth another round, for half on the wire: measured with 2 ranks on each
-# of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 256 KiB and 4 MiB.
-LONG = 1024 * KIB
+# of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 1 and 16 wires.
+LONG = 4
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -37,14 +38,14 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
     by_host = "the wire carries it for each host, not for each rank"
     is_shared = 1 < topology.hosts < size  # some ranks of several hosts share one
-    if collective in ("broadcast", "all_gather") and is_shared and nbytes >= LONG:
-        return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {LONG} bytes on)")
+    if collective in ("broadcast", "all_gather") and is_shared and nbytes >= (limit := LONG * topology.wire):
+        return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    if is_shared and topology.is_in_blocks and nbytes >= (limit := CHAIN * (topology.hosts - 1)):
+    if is_shared and topology.is_in_blocks and nbytes >= (limit := CHAIN * topology.wire * (topology.hosts - 1)):
         return Choice("hierarchical_chain", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if topology.hosts > 1:
-        limit = min(WIRE, 3 * WIRE // (size - 1))
+        limit = ROUND * min(topology.wire, 3 * topology.wire // (size - 1))
         why = "small: one round over the wire instead of two"
     elif size <= 2:
         limit = host.l2 // 2

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 KIB = 1 << 10
+WIRE = 256 * KIB  # of the links between hosts on which the sizes of `choose` were found
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -30,16 +31,18 @@ class Topology:
     """How the ranks of a group lie on hosts: `places[r]` is the number of rank r's. The same on every rank.
 
     `host` is what sizes are chosen for: this machine where all ranks are on it, and else one that is like many, since
-    hosts may differ and all ranks must choose alike.
+    hosts may differ and all ranks must choose alike. `wire` is what a link between hosts carries in the time of a
+    round, in bytes (`hocket.tuning.wire`).
     """
 
     places: tuple[int, ...]
     host: Host
+    wire: int = WIRE
 
     @staticmethod
-    def of(places: Sequence[int]) -> Topology:
+    def of(places: Sequence[int], wire: int = WIRE) -> Topology:
         """That of a group with a rank here."""
-        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST)
+        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST, wire)
 
     @cached_property
     def hosts(self) -> int:

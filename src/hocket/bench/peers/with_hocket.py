@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import hocket
 from hocket import _core
 from hocket.arrays.ops import DTYPES, NAMES, OPS
 from hocket.tuning.choose import choose
-from hocket.tuning.topology import Topology
 
 from .data import REDUCES, Array, Task, block, kind
 from .loop import Run, ping_pong
@@ -65,14 +63,7 @@ class Hocket:
         if task.collective == "send_recv" or task.form in LIMITS:
             return ""
         nbytes = task.count * kind(task.dtype).itemsize
-        return task.algorithm or choose(task.collective, nbytes, self.size, self.topology).algorithm
-
-    @cached_property
-    def topology(self) -> Topology:
-        """How the ranks lie on hosts: a call that all of them make."""
-        name = np.frombuffer(socket.gethostname().encode().ljust(64), np.uint8)
-        names = [row.tobytes() for row in self.group.all_gather(name[None])]
-        return Topology.of([names.index(name) for name in names])
+        return task.algorithm or choose(task.collective, nbytes, self.size, self.group.topology).algorithm
 
 
 def waited(call: Callable[..., Any]) -> Run:
