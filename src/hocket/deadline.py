@@ -12,6 +12,11 @@ class Deadline:
         self.seconds = seconds
         self._begin = time.monotonic()
 
+    @staticmethod
+    def of(limit: Deadline | float) -> Deadline:
+        """One that has begun already, or so many seconds from now."""
+        return limit if isinstance(limit, Deadline) else Deadline(limit)
+
     def left(self) -> float:
         """Seconds left, at least 0."""
         return max(0.0, self.seconds - self.spent())

@@ -19,6 +19,7 @@ INSIDE = {
     "scatter": "group.scatter(root=1)",
     "persistent": "group.all_reduce_init(x)()",
 }
+TURNS = 8  # each ends a process at another moment
 # Rank 0 is looked at alone, without a launcher that ends the job: rank 1 is a process forked beside it.
 PAIR = """
 def main(rank):
@@ -73,7 +74,7 @@ def play(rank, group):
     while not tids: time.sleep(0.001)
     asleep(tids[0])
 """
-    ends(tmp_path, play, 20)
+    ends(tmp_path, play, TURNS)
 
 
 @pytest.mark.parametrize("pace", ["python", "numpy"])
@@ -98,7 +99,7 @@ def play(rank, group):
         while True: signal.pause()
     inside.wait()
 """
-    ends(tmp_path, play, 20)
+    ends(tmp_path, play, TURNS)
 
 
 # What the operator does with a, b and out, after it has added them. What it keeps goes with a copy for comparison.

@@ -112,9 +112,9 @@ HOW = (
 )
 
 
-def exchange(store: Store, rank: int, size: int, blob: bytes, timeout: float, prefix: str = "") -> list[bytes]:
-    """Every rank's blob, by rank. Raises RendezvousError after `timeout` seconds, naming who is missing."""
-    deadline = Deadline(timeout)
+def exchange(store: Store, rank: int, size: int, blob: bytes, limit: Deadline | float, prefix: str = "") -> list[bytes]:
+    """Every rank's blob, by rank. Raises RendezvousError at the limit, naming who is missing."""
+    deadline = Deadline.of(limit)
     try:
         store.set(f"{prefix}{rank}", blob, deadline.left())
     except Taken as taken:

@@ -123,7 +123,7 @@ def _meet(config: Config, fd: int, deadline: Deadline, meeting: _Meeting, foreig
     prefix = f"{meeting.number}/"
 
     def link(store: Store) -> Links:
-        return connect(store, config.rank, config.size, fd, deadline.left(), prefix, terms=terms, door=meeting.door)
+        return connect(store, config.rank, config.size, fd, deadline, prefix, terms=terms, door=meeting.door)
 
     if foreign is not None:
         return link(foreign)

@@ -144,18 +144,19 @@ def connect(
     rank: int,
     size: int,
     fd: int,
-    timeout: float,
+    limit: Deadline | float,
     prefix: str = "",
     *,
     terms: Terms,
     door: Door | None = None,
 ) -> Links:
-    """Link this rank with every other one, and swap `fd` for theirs. Raises RendezvousError after `timeout` seconds.
+    """Link this rank with every other one, and swap `fd` for theirs. Raises RendezvousError at the limit, a deadline or
+    seconds from now.
 
     The secret of `terms` is the job's, which all ranks know from elsewhere and prove to each other. A `door` remains
     the caller's.
     """
-    deadline = Deadline(timeout)
+    deadline = Deadline.of(limit)
     with ExitStack() as stack, explained("this rank cannot be connected"):
         door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets.interface)))
         try:
@@ -169,7 +170,7 @@ def connect(
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
         note = door.card(rank, terms.alone).note(terms.secret, f"{prefix}{rank}")
         door.told = True
-        notes = exchange(store, rank, size, note, deadline.left(), prefix)
+        notes = exchange(store, rank, size, note, deadline, prefix)
         cards = [Card.read(note, terms.secret, f"{prefix}{writer}", writer, rank) for writer, note in enumerate(notes)]
         return meet_at(door, cards, rank, fd, terms, deadline)
 
