@@ -12,8 +12,6 @@ from hocket.tuning.choose import choose
 from hocket.tuning.topology import KIB, WIRE, Topology
 from hocket.tuning.wire import ENOUGH, LEAST, measure
 
-PAIR, MIXED = (0, 1), (0, 0, 0, 1, 1)  # of MIXED six rows cross a link
-
 
 class Link:
     """A gather that takes `latency` and, for each byte that crosses a link, `per_byte`; `noise` gives what is added."""
@@ -27,15 +25,15 @@ class Link:
         self.told.append(row)
         return np.concatenate([row, row])
 
-    def measured(self, places: tuple[int, ...] = PAIR) -> int:
-        return measure(self.gather, places, lambda: self.now)
+    def measured(self) -> int:
+        return measure(self.gather, self.crossing, lambda: self.now)
 
 
 @pytest.mark.parametrize("wire", [LEAST, 4 * KIB, 32 * KIB, WIRE])
-@pytest.mark.parametrize(("places", "crossing"), [(PAIR, 1), (MIXED, 6)])
-def test_a_wire_is_what_a_link_carries_in_a_round(wire: int, places: tuple[int, ...], crossing: int) -> None:
-    assert Link(3e-5, 3e-5 / wire, crossing).measured(places) == wire
-    assert Link(3e-5, 3e-5 / (1.3 * wire), crossing).measured(places) == wire  # the nearest power of two
+@pytest.mark.parametrize("crossing", [1, 6])
+def test_a_wire_is_what_a_link_carries_in_a_round(wire: int, crossing: int) -> None:
+    assert Link(3e-5, 3e-5 / wire, crossing).measured() == wire
+    assert Link(3e-5, 3e-5 / (1.3 * wire), crossing).measured() == wire  # the nearest power of two
 
 
 def test_it_stays_within_what_was_tried() -> None:
@@ -61,7 +59,7 @@ def test_the_slowest_rank_counts() -> None:
             rows[1] = 3e-5 if row[0, 0] < 4e-5 else 6e-5  # 15 µs longer for 128 KiB
         return rows
 
-    assert measure(gather, PAIR, lambda: link.now) == WIRE // 2
+    assert measure(gather, 1, lambda: link.now) == WIRE // 2
 
 
 def test_a_slow_link_is_not_tried_for_long() -> None:
@@ -78,4 +76,16 @@ def test_fewer_bytes_are_chosen_where_a_wire_carries_less() -> None:
     apart, pairs = (0, 1, 2, 3), (0, 0, 1, 1)
     assert [taken(64 * KIB, apart, wire) for wire in (WIRE, 16 * KIB)] == ["one_shot", "two_shot"]
     assert [taken(64 * KIB, pairs, wire) for wire in (WIRE, 16 * KIB)] == ["one_shot", "hierarchical_chain"]
+    assert [taken(64 * KIB, (0, 1), wire) for wire in (WIRE, LEAST)] == ["one_shot"] * 2  # the same bytes in any case
     assert [taken(512 * KIB, pairs, wire, "broadcast") for wire in (WIRE, WIRE // 2)] == ["direct", "hierarchical"]
+
+
+def test_one_round_is_taken_while_what_it_sends_more_is_carried_in_the_time_of_another() -> None:
+    """Of n ranks in blocks, those of a host of r send r(n-r) vectors to others in one round, 2/n of that in two."""
+    for places in ((0, 1, 2), (0, 1, 2, 3), (0, 0, 1, 1), (0, 0, 0, 1), tuple(range(16))):
+        n, wire = len(places), 32 * KIB
+        sent = max(places.count(host) * (n - places.count(host)) for host in places)
+        limit = wire / (sent * (1 - 2 / n))
+        for nbytes, is_one in ((limit * 0.99, True), (limit * 1.01, False)):
+            name = choose("all_reduce", int(nbytes), n, Topology.of(places, wire)).algorithm
+            assert (name == "one_shot") is is_one, (places, nbytes)

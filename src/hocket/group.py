@@ -124,7 +124,7 @@ class Group:
     def _tune(self, wire: int) -> None:
         """Learn what a link carries, where it is not known. Raises RendezvousError."""
         try:
-            wire = wire or measure(self.all_gather, self.topology.places)
+            wire = wire or measure(self.all_gather, self.topology.crossing)
         except BaseException as error:
             self._close(error)
             if isinstance(error, HocketError):

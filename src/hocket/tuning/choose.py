@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from .topology import KIB, Host, Topology, this_host
 
-# Between hosts sizes are counted in wires: what a link carries in the time of a round. So many go to each other rank in
-# less time than another round takes: measured with 2 and 4 ranks on two hosts, as `hocket bench --hosts 2x1,2x2 -a
-# one_shot,two_shot` does. With more ranks no more goes out in all.
-ROUND = 1
+# Between two ranks one round carries no more than two would, and two overlap better from here on: measured as
+# `hocket bench --hosts 2x1 -a one_shot,two_shot` does.
+PAIR = 256 * KIB
+# Between hosts sizes are counted in wires: what a link carries in the time of a round.
 CHAIN = 1  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
 # A broadcast or an all-gather from here on is worth another round, for half on the wire: measured with 2 ranks on each
 # of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 1 and 16 wires.
@@ -45,7 +45,8 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
     if is_shared and topology.is_in_blocks and nbytes >= (limit := CHAIN * topology.wire * (topology.hosts - 1)):
         return Choice("hierarchical_chain", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if topology.hosts > 1:
-        limit = ROUND * min(topology.wire, 3 * topology.wire // (size - 1))
+        more = topology.crossing * (size - 2)  # times nbytes / size goes over the busiest link than in two rounds
+        limit = size * topology.wire // more if more else PAIR
         why = "small: one round over the wire instead of two"
     elif size <= 2:
         limit = host.l2 // 2

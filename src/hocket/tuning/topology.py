@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -48,6 +49,11 @@ class Topology:
     def hosts(self) -> int:
         """How many there are."""
         return len(set(self.places))
+
+    @cached_property
+    def crossing(self) -> int:
+        """How often a rank of the busiest host speaks to one of another, if all speak to all."""
+        return max(here * (len(self.places) - here) for here in Counter(self.places).values())
 
     @cached_property
     def is_in_blocks(self) -> bool:

@@ -10,8 +10,7 @@ is faster than those on which the sizes of `choose` were found changes nothing; 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,11 +25,9 @@ TIMES = 12
 ENOUGH = 0.01  # seconds, after which no more is tried
 
 
-def measure(
-    gather: Callable[[Array], Array], places: Sequence[int], clock: Callable[[], float] = time.perf_counter
-) -> int:
-    """Bytes, a power of two, the same on every rank of a group that lies so. `gather(row)` gives all ranks' rows."""
-    crossing = max(here * (len(places) - here) for here in Counter(places).values())
+def measure(gather: Callable[[Array], Array], crossing: int, clock: Callable[[], float] = time.perf_counter) -> int:
+    """Bytes, a power of two, the same on every rank. `gather(row)` gives all ranks' rows, of which `crossing` go over
+    the busiest link."""
 
     def seconds(nbytes: int) -> float:
         """Those of the slowest rank, and of its times the one that three quarters are longer than: most of what
