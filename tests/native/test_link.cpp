@@ -351,6 +351,31 @@ void survives_nonsense() {
         " landed: too few of one of them");
 }
 
+// What a head alone cannot show to be wrong: a message too many for those that are not read, and a reason that is none.
+void breaks_where_no_rank_would_say_that() {
+  const auto say = [](Pair& pair, Frame::Kind kind, uint32_t number, uint64_t a) {
+    Frame frame{};
+    frame.kind = kind;
+    frame.number = number;
+    frame.a = a;
+    check(write(pair.fds[0], &frame, sizeof frame) == sizeof frame, "it does not fit");
+    pair.ranks[1]->link.turn();
+  };
+  Pair unread;
+  Rank& own = *unread.ranks[1];
+  for (uint32_t i = 0; i < depth; ++i) say(unread, Frame::message, i, 100 + i);
+  check(!own.link.broken() && own.received(depth - 1), "as many as there may be were refused");
+  say(unread, Frame::message, depth, 100 + depth);
+  check(own.link.broken() && own.received(0) && own.received(0)->call == 100, "one that nobody has read is lost");
+  for (const uint64_t why : {uint64_t{0}, uint64_t{1}, uint64_t{1} + Failure::closed, uint64_t{2} + Failure::closed,
+                             uint64_t{1} << 32 | 1}) {
+    Pair pair;
+    say(pair, Frame::stuck, 0, why);
+    const bool is_one = why >= 1 && why <= 1 + Failure::closed;
+    check((pair.ranks[1]->link.broken() == nullptr) == is_one, "a stream that stopped because of ", why);
+  }
+}
+
 void counts_the_checksum_that_others_count() {
   const auto* digits = reinterpret_cast<const std::byte*>("123456789");
   check(tcp::crc32c(0, digits, 9) == 0xe3069283, "it is another sum than in RFC 3720");
@@ -470,6 +495,7 @@ int main() {
   does_not_stand_in_its_own_way();
   sends_nothing_of_the_callers_after_a_fence();
   survives_nonsense();
+  breaks_where_no_rank_would_say_that();
   counts_the_checksum_that_others_count();
   notices_what_was_changed_on_its_way();
   waits_for_no_socket_of_a_broken_link();

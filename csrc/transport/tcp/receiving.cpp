@@ -12,6 +12,9 @@ namespace {
 
 constexpr uint64_t nobody = static_cast<uint32_t>(-1);
 
+// Whether it is 1 + a kind of failure.
+bool is_why(uint64_t told) { return told != 0 && told <= 1 + Failure::closed; }
+
 }  // namespace
 
 // False where no more is there.
@@ -90,9 +93,10 @@ bool Link::open() {
     case Frame::text:
       return f.bytes < sizeof(Outbox::Text::text) && land(scratch_.data(), f.bytes);
     case Frame::reason:
-      if (f.a == 0 || f.a > 1 + Failure::closed || (f.c >= static_cast<uint64_t>(size_) && f.c != nobody)) return false;
+      if (!is_why(f.a) || (f.c >= static_cast<uint64_t>(size_) && f.c != nobody)) return false;
       return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
     case Frame::message: {
+      if (received_ - own_->counts()[peer_].read.load(std::memory_order_acquire) >= depth) return false;
       if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
       if (f.c > window || f.bytes > window - f.c || f.c % line != 0) return false;
       landing_ = landing();
@@ -105,8 +109,9 @@ bool Link::open() {
       const uint64_t at = f.a % shm::ring_bytes;
       return land(mail_.ring(rank_) + at, shm::ring_bytes - at, mail_.ring(rank_));
     }
-    case Frame::call:
     case Frame::stuck:
+      return f.bytes == 0 && is_why(f.a);
+    case Frame::call:
     case Frame::left:
     case Frame::pulse:
       return f.bytes == 0;
