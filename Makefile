@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 RANKS ?= 4
+TIME ?= 60
 ARGS ?=
 
 bin := .venv/bin
@@ -12,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 pip := $(bin)/python -m pip install -qq
 say = @echo '── $(1)'
 
-.PHONY: help demo test check check-plans torture lint bench sanitize docs clean native
+.PHONY: help demo test check check-plans torture fuzz lint bench sanitize docs clean native
 .DELETE_ON_ERROR:
 
 help: ## say what there is (the default)
@@ -27,7 +28,8 @@ else
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 endif
 
-test: .venv/hocket .venv/torch .venv/ray native ## run the native tests, then pytest (ARGS= is passed to pytest)
+test: .venv/hocket .venv/torch .venv/ray native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest)
+	@$(MAKE) --no-print-directory fuzz TIME=1 ARGS=
 	$(call say,pytest)
 	@$(bin)/python -m pytest $(ARGS)
 
@@ -42,6 +44,14 @@ check-plans: .venv/hocket
 torture: .venv/hocket ## faults at random moments, over a thousand trials (ARGS="--seed 7 --trials 2000")
 	@PYTHONPATH=tests OPENBLAS_NUM_THREADS=1 $(bin)/python tests/torture/storm.py $(ARGS)
 
+fuzz: .venv/fuzz ## any bytes at all, into all that reads bytes from the network (TIME=60 seconds for each target, TARGETS="link card")
+	$(call say,fuzzing)
+	@log=build/fuzz.log; mkdir -p build; { cmake -S . -B build/fuzz -G Ninja -DHOCKET_PYTHON=OFF \
+		-DHOCKET_FUZZER="$$($(bin)/python -c 'import atheris; print(atheris.path())')/libclang_rt.fuzzer_no_main.a" \
+		-DHOCKET_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1 && cmake --build build/fuzz; } > $$log 2>&1 \
+		|| { cat $$log; exit 1; }
+	@$(bin)/python tests/fuzz/run.py --seconds $(TIME) $(ARGS) $(TARGETS)
+
 lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,ruff)
 	@$(bin)/ruff check .
@@ -49,7 +59,7 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,mypy)
 	@$(bin)/mypy
 	$(call say,clang-format)
-	@$(bin)/clang-format --dry-run -Werror $(shell find csrc src tests/native -name '*.h' -o -name '*.cpp')
+	@$(bin)/clang-format --dry-run -Werror $(shell find csrc src tests/native tests/fuzz -name '*.h' -o -name '*.cpp')
 	$(call say,codespell)
 	@$(bin)/codespell
 
@@ -115,6 +125,12 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 .venv/ray: | .venv/hocket
 	$(call say,installing Ray into .venv)
 	@$(pip) ray==2.60.0
+	@touch $@
+
+# libFuzzer, which comes with it also for C++.
+.venv/fuzz: | .venv/hocket
+	$(call say,installing Atheris into .venv)
+	@$(pip) 'atheris>=2.3'
 	@touch $@
 
 .venv/plot: | .venv/hocket

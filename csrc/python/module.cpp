@@ -90,8 +90,12 @@ void translate(const std::exception_ptr& error, void*) {
 
 }  // namespace
 
+// A text may be another rank's, and need not be UTF-8.
 void set_error(const Failure& failure) {
-  const nb::tuple args = nb::make_tuple(static_cast<int>(failure.kind), failure.peer, failure.text, failure.relayed);
+  const auto length = static_cast<Py_ssize_t>(failure.text.size());
+  const nb::object text = nb::steal(PyUnicode_DecodeUTF8(failure.text.data(), length, "replace"));
+  if (!text.is_valid()) return;  // there is no memory, and that is the error
+  const nb::tuple args = nb::make_tuple(static_cast<int>(failure.kind), failure.peer, text, failure.relayed);
   PyErr_SetObject(failure_type, args.ptr());
 }
 

@@ -73,7 +73,7 @@ def text(environ: Environ, name: str) -> str:
 def integer(environ: Environ, name: str, least: int, most: int = 2**31 - 1, default: str | None = None) -> int:
     """A whole number within bounds, or the default where the variable is not set."""
     value = default if default is not None and name not in environ else text(environ, name)
-    if value.isascii() and value.isdigit() and least <= int(value) <= most:
+    if value.isascii() and value.isdigit() and len(value) < 20 and least <= int(value) <= most:
         return int(value)
     span = f"from {least} to {most}" if most < 2**31 - 1 else f"of at least {least}"
     raise RendezvousError(f'{name} is "{value}", which is no whole number {span}')

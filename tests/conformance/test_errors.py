@@ -208,6 +208,27 @@ def test_an_exception_inside_with_reaches_the_others(world: Worlds, size: int) -
                 assert "Oops" in text
 
 
+def leave_with_a_long_story(group: Any, story: str) -> str:
+    def tell() -> None:
+        with group:
+            group.barrier()
+            if group.rank == 0:
+                raise Oops(story)
+            group.barrier()
+
+    return str(raised(Oops if group.rank == 0 else hocket.PeerLost, tell))
+
+
+@pytest.mark.parametrize("before", range(2))
+def test_an_error_of_many_letters_is_cut_between_two_of_them(world: Worlds, before: int) -> None:
+    """Each is of two bytes, so that in one of these two the room for it ends within a letter."""
+    own, heard = world(2).run(leave_with_a_long_story, "." * before + "ü" * 3000, fresh=True)
+    assert own == "." * before + "ü" * 3000
+    assert f"Oops: {'.' * before}üüü" in heard
+    assert heard.endswith("ü")
+    assert len(heard.encode()) in (2046, 2047)
+
+
 def leave_early(group: Any) -> str | None:
     group.barrier()
     if group.rank == 1:

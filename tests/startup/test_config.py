@@ -127,6 +127,7 @@ WRONG = [
     ({**TORCHRUN, "RANK": "-1"}, 'RANK is "-1"'),
     ({**TORCHRUN, "RANK": "one"}, 'RANK is "one"'),
     ({**TORCHRUN, "RANK": "²"}, 'RANK is "²"'),
+    ({**TORCHRUN, "RANK": "1" * 5000}, 'RANK is "111'),
     ({**TORCHRUN, "WORLD_SIZE": "0"}, 'WORLD_SIZE is "0", which is no whole number of at least 1'),
     ({**TORCHRUN, "LOCAL_RANK": "4"}, 'LOCAL_RANK is "4"'),
     ({**TORCHRUN, "LOCAL_WORLD_SIZE": "8"}, 'LOCAL_WORLD_SIZE is "8"'),
@@ -142,6 +143,14 @@ WRONG = [
     ({"HOCKET_TIMEOUT": "inf"}, 'HOCKET_TIMEOUT is "inf"'),
     ({"HOCKET_TIMEOUT": "nan"}, 'HOCKET_TIMEOUT is "nan"'),
 ]
+
+
+def test_what_the_system_takes_for_text_is_text() -> None:
+    """Bytes that are not UTF-8, as they are in os.environ, tell jobs apart as all others do."""
+    places = {
+        Config.from_env({**TORCHRUN, "TORCHELASTIC_RUN_ID": os.fsdecode(name)}).address for name in (b"\xe9", b"\xe8")
+    }
+    assert len(places) == 2
 
 
 @pytest.mark.parametrize(("environ", "message"), WRONG, ids=[message for _, message in WRONG])

@@ -176,6 +176,12 @@ def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str)
             connect(Told(**{"1": far.note(SECRET, "1")}), 0, 2, fd, 10.0, terms=Terms(SECRET))
 
 
+@pytest.mark.parametrize("host", ["no..name", "n" * 64, "\udce9", "nowhere.invalid"])
+def test_a_host_that_cannot_be(host: str) -> None:
+    with pytest.raises(RendezvousError, match=f"the host of tcp://{host}:4711 is unknown here"):
+        join(Config(1, 2, 0, 1, f"tcp://{host}:4711", SECRET, "x", 5.0), -1)
+
+
 @pytest.mark.parametrize("blob", [b"", b"\xc1", b"no card", msgpack.packb([1, 2, 3]), msgpack.packb({"rank": 1})])
 def test_a_note_that_is_no_card(blob: bytes) -> None:
     with memory("") as fd, pytest.raises(RendezvousError, match=r"no card: do all ranks have one version of hocket\?"):

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -21,11 +22,12 @@ from hocket.config import Config
 from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
 from hocket.rendezvous import doors, reception
+from hocket.rendezvous.cards import Card
 from hocket.rendezvous.join import join
 from hocket.rendezvous.links import Links
 from hocket.rendezvous.reception import Reception
 from hocket.rendezvous.server import StoreServer
-from hocket.rendezvous.sockets import MAX_FRAME, Handshake, dial, listen, read
+from hocket.rendezvous.sockets import MAX_FRAME, Handshake, dial, listen, read, unpack
 from hocket.rendezvous.sockets import _digest as digest
 
 PROMPT = 3.0  # seconds: less than the five that one silent stranger would be waited for
@@ -201,6 +203,19 @@ def test_the_dishonest_are_refused_and_the_job_is_unharmed(address: str, server:
     with client(address) as store:
         store.set("key", b"value")
         assert store.get("key", 1.0) == b"value"
+
+
+@pytest.mark.parametrize(("read", "refused"), [(unpack, ValueError), (Card.unpack, RendezvousError)])
+def test_no_list_is_made_because_its_length_is_told(read: Callable[[bytes], object], refused: type[Exception]) -> None:
+    """Of lists within lists, each of as many as there are bytes: megabytes, for a few thousand bytes of a member."""
+    length = struct.pack(">BI", 0xDD, 4000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(refused):
+            read(length * 800)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_right_proof_by_hand_is_accepted(address: str, server: StoreServer) -> None:

@@ -8,8 +8,10 @@ namespace hocket {
 
 namespace {
 
+// As much of it as there is room for, in UTF-8: whole characters.
 void put(char* to, uint64_t room, const std::string& text) {
-  const size_t n = std::min<size_t>(text.size(), room - 1);
+  size_t n = std::min<size_t>(text.size(), room - 1);
+  while (n != 0 && n != text.size() && (text[n] & 0xc0) == 0x80) --n;
   std::memcpy(to, text.data(), n);
   to[n] = 0;
 }

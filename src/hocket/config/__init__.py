@@ -339,4 +339,4 @@ def _transport(environ: Environ) -> str:
 
 
 def _digest(*words: str) -> bytes:
-    return hashlib.sha256("\0".join(words).encode()).digest()
+    return hashlib.sha256(os.fsencode("\0".join(words))).digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,9 +42,10 @@ class Card:
     @staticmethod
     def unpack(blob: bytes) -> Card:
         """Read a card. Raises RendezvousError where the blob is none."""
-        with suppress(ValueError):
-            unpacker = msgpack.Unpacker()  # what follows the card is padding
-            unpacker.feed(blob)
+        with suppress(ValueError, msgpack.BufferFull):
+            most = len(fields(Card))  # of an array: one of a hundred million would be made because its head says so
+            unpacker = msgpack.Unpacker(max_buffer_size=_LONGEST, max_array_len=most, max_map_len=0, max_ext_len=0)
+            unpacker.feed(blob)  # what follows the card is padding
             match next(unpacker, None):
                 case [int(rank), str(host), int(pid), str(boot), str(net), str(address), str(remote), bool(alone)]:
                     return Card(rank, host, pid, boot, net, address, remote, alone)

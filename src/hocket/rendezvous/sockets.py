@@ -44,6 +44,7 @@ from ..errors import HocketError, RendezvousError
 from .tls import ALERT, NOT_HERE, secured
 
 MAX_FRAME = 1 << 20  # bytes
+_MOST_PARTS = 3  # of what is asked or answered
 SLACK = 5.0  # seconds that a handshake may take, and an answer beyond the wait that was asked for
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
 
@@ -60,13 +61,14 @@ class Address:
     def of(text: str) -> Address:
         """What `text` means. Raises RendezvousError where it means nothing, or names an unknown host."""
         if text.startswith("@"):
-            return Address(socket.AF_UNIX, b"\0" + text.removeprefix("@").encode(), None)
+            return Address(socket.AF_UNIX, b"\0" + os.fsencode(text.removeprefix("@")), None)
         host, port, name = host_and_port(text)
         try:
             family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        except OSError as error:
-            raise RendezvousError(f"the host of {text} is unknown here: {error.strerror or error}") from None
-        return Address(family, place, name.encode())
+        except (OSError, ValueError) as error:  # of no such host, and of what cannot be the name of one
+            why = getattr(error, "strerror", None) or error
+            raise RendezvousError(f"the host of {text} is unknown here: {why}") from None
+        return Address(family, place, os.fsencode(name))
 
 
 def listen(address: str, backlog: int = 4096) -> socket.socket:
@@ -281,8 +283,9 @@ def frame_length(head: bytes | bytearray) -> int:
 
 
 def unpack(data: bytes) -> Any:
-    """The value in a frame."""
-    return msgpack.unpackb(data)
+    """The value in a frame. ValueError where there is none; an array is not made because its length is told, if that is
+    more than anybody asks or answers."""
+    return msgpack.unpackb(data, max_array_len=_MOST_PARTS, max_map_len=0, max_ext_len=0)
 
 
 def _capped(length: int) -> int:
