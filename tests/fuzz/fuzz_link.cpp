@@ -1,10 +1,12 @@
 // Any bytes at all, into a link, and on to all that reads its mirror: a rank that may say whatever it likes, and sign
 // it, harms nobody but itself.
 //
-//   input = options, length of pieces, messages read after each, bytes of the link
+//   input = options, length of pieces, messages read after each, bytes of the link; or the heads of its frames alone
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <random>
 
 #include "recording.h"
 #include "transport/outbox/bell.h"
@@ -23,26 +25,41 @@ struct Options {
         is_signed(data[0] & 2),
         full(data[0] & 4),
         fences(data[0] & 8),
+        bare(data[0] & 16),
         piece(data[1] == 0 ? SIZE_MAX : data[1] * 37u),
         reads(data[2] % 8) {}
-  bool checked, is_signed, full, fences;
+  bool checked, is_signed, full, fences, bare;
   size_t piece;
   int reads;
 };
 constexpr size_t options_bytes = 3;
 
-// Where the frames of a stream begin, as their heads tell, and where the last one ends, or is cut off.
-std::vector<size_t> boundaries(const Bytes& stream) {
+// Where the frames of a stream begin, as their heads tell, and where the last one ends, or is cut off. Of `bare` ones
+// there are the heads alone.
+std::vector<size_t> boundaries(const Bytes& stream, bool bare = false) {
   std::vector<size_t> all;
   size_t at = 0;
   while (at + sizeof(Frame) <= stream.size()) {
     all.push_back(at);
     Frame frame;
     std::memcpy(&frame, stream.data() + at, sizeof frame);
-    at = std::min(stream.size(), at + sizeof frame + frame.bytes);
+    at = std::min(stream.size(), at + sizeof frame + (bare ? 0 : frame.bytes));
   }
   all.push_back(stream.size());
   return all;
+}
+
+// Bare heads, and what they announce: so a few bytes of an input fill all that there is to fill.
+Bytes with_bodies(const Bytes& heads) {
+  constexpr size_t most = 6 << 20, most_of_one = 1 << 20;
+  Bytes stream;
+  for (size_t at = 0; at + sizeof(Frame) <= heads.size() && stream.size() < most; at += sizeof(Frame)) {
+    Frame frame;
+    std::memcpy(&frame, heads.data() + at, sizeof frame);
+    stream.insert(stream.end(), heads.data() + at, heads.data() + at + sizeof frame);
+    stream.resize(stream.size() + std::min<size_t>(frame.bytes, most_of_one), std::byte{0x5a});
+  }
+  return stream;
 }
 
 // Numbers and checksums as they would be in this place, so that it is not these which are tried.
@@ -209,6 +226,7 @@ class Listener {
   void fence() {
     if (fenced_) return;
     link_.fence();
+    for (int i = 0; i < 3; ++i) link_.expect(expected_label, landing_.data(), expected_bytes);
     landing_.assign(expected_bytes, std::byte{0x77});
     after_fence_ = landing_;
     fenced_ = true;
@@ -271,6 +289,20 @@ std::vector<Bytes> hocket::fuzzing::seeds() {
     talk(all_there_is);
     add(all_there_is, options, options * 10, 1 + options % 4);
   }
+  // A ring full of mail, and a window full of messages; and nobody reads.
+  Frame mail{}, message{};
+  mail.kind = Frame::mail;
+  mail.bytes = tcp::mail_piece;
+  message.kind = Frame::message;
+  message.bytes = 1 << 20;
+  Bytes seed{std::byte{2 + 16}, std::byte{0}, std::byte{0}};
+  const auto say = [&](const Frame& frame) {
+    const auto* const head = reinterpret_cast<const std::byte*>(&frame);
+    seed.insert(seed.end(), head, head + sizeof frame);
+  };
+  for (; mail.a < shm::ring_bytes; mail.a += mail.bytes) say(mail);
+  for (; message.c < tcp::window; message.c += message.bytes) say(message);
+  all.push_back(std::move(seed));
   return all;
 }
 
@@ -279,29 +311,67 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const Options options(data);
   const auto* begin = reinterpret_cast<const std::byte*>(data);
   Bytes stream(begin + options_bytes, begin + bytes);
+  if (options.bare) stream = with_bodies(stream);
   if (options.is_signed) sign(stream);
   Listener(options).hear(stream);
   return 0;
 }
 
-// Half of the time whole frames are repeated, left out or exchanged, which changes of bytes do not come to.
+namespace {
+
+using Random = std::minstd_rand;
+
+// One frame is repeated, left out, or put elsewhere.
+void rearrange(Bytes& stream, const std::vector<size_t>& at, Random& random) {
+  const auto place = [&](size_t i) { return stream.begin() + static_cast<ptrdiff_t>(i); };
+  const size_t one = random() % (at.size() - 1), to = at[random() % at.size()], kind = random() % 3;
+  const Bytes frame(place(at[one]), place(at[one + 1]));
+  if (kind != 0) stream.insert(place(to), frame.begin(), frame.end());
+  const size_t from = at[one] + (kind == 1 && to <= at[one] ? frame.size() : 0);
+  if (kind != 2) stream.erase(place(from), place(from + frame.size()));
+}
+
+// A field of a head becomes what is just right, or just too much, for something.
+void exaggerate(Bytes& stream, const std::vector<size_t>& at, Random& random) {
+  constexpr uint64_t limits[] = {0,
+                                 line,
+                                 Descriptor::room,
+                                 depth,
+                                 text_bytes,
+                                 reason_bytes,
+                                 tcp::mail_piece,
+                                 shm::ring_bytes,
+                                 tcp::window,
+                                 uint64_t{1} << 32,
+                                 uint64_t{1} << 63};
+  const size_t begin = at[random() % (at.size() - 1)];
+  if (begin + sizeof(Frame) > stream.size()) return;
+  Frame frame;
+  std::memcpy(&frame, stream.data() + begin, sizeof frame);
+  const uint64_t value = limits[random() % std::size(limits)] + (random() % 5 - 2) * (random() % 2 ? 1 : line);
+  uint64_t* const fields[] = {&frame.read, &frame.consumed, &frame.a, &frame.b, &frame.c, &frame.d};
+  const size_t which = random() % (std::size(fields) + 1);
+  if (which == std::size(fields)) {
+    frame.bytes = static_cast<uint32_t>(value);
+  } else {
+    *fields[which] = value;
+  }
+  std::memcpy(stream.data() + begin, &frame, sizeof frame);
+}
+
+}  // namespace
+
+// Half of the time whole frames, or what their heads say, are changed, which changes of bytes hardly come to.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t bytes, size_t most);
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t bytes, size_t most, unsigned seed) {
-  const auto* begin = reinterpret_cast<const std::byte*>(data);
-  if (bytes < options_bytes || seed % 2 == 0) return LLVMFuzzerMutate(data, bytes, most);
+  Random random(seed);
+  const size_t how = random() % 4;
+  if (how < 2 || bytes <= options_bytes) return LLVMFuzzerMutate(data, bytes, most);
+  const auto* const begin = reinterpret_cast<const std::byte*>(data);
   Bytes stream(begin + options_bytes, begin + bytes);
-  const std::vector<size_t> at = boundaries(stream);
-  const size_t frames = at.size() - 1;
-  if (frames == 0) return LLVMFuzzerMutate(data, bytes, most);
-  const size_t one = (seed >> 8) % frames, other = (seed >> 16) % (frames + 1), kind = (seed >> 1) % 3;
-  const Bytes frame(stream.begin() + static_cast<ptrdiff_t>(at[one]),
-                    stream.begin() + static_cast<ptrdiff_t>(at[one + 1]));
-  if (kind != 0) stream.insert(stream.begin() + static_cast<ptrdiff_t>(at[other]), frame.begin(), frame.end());
-  if (kind != 1) {
-    const size_t from = at[one] + (kind == 2 && other <= one ? frame.size() : 0);
-    stream.erase(stream.begin() + static_cast<ptrdiff_t>(from),
-                 stream.begin() + static_cast<ptrdiff_t>(from + frame.size()));
-  }
+  const std::vector<size_t> at = boundaries(stream, Options(data).bare);
+  if (at.size() == 1) return LLVMFuzzerMutate(data, bytes, most);
+  (how == 2 ? rearrange : exaggerate)(stream, at, random);
   stream.resize(std::min(stream.size(), most - options_bytes));
   std::memcpy(data + options_bytes, stream.data(), stream.size());
   return options_bytes + stream.size();

@@ -135,7 +135,7 @@ class Talker {
     link.push();
   }
   void poison(const std::string& why) {
-    own.box->until = 2;
+    own.box->until = 1;
     own.box->culprit = third;
     why.copy(own.box->reason, reason_bytes - 1);
     own.box->poisoned = 1 + Failure::custom_op;
