@@ -153,6 +153,72 @@ def both_ways(group: hocket.Group) -> None:
     same(total.wait(), np.sum([data(r, 300_000) for r in range(group.size)], axis=0))
 
 
+def lossy(group: hocket.Group) -> None:
+    """Short calls, long ones, and messages."""
+    for count in (1, 1000, 100_000, 10, 300_000):
+        every = [data(rank, count) for rank in range(group.size)]
+        same(group.all_reduce(every[group.rank]), np.sum(every, axis=0))
+        sent = group.send(every[group.rank], (group.rank + 1) % group.size, async_op=True)
+        same(group.recv((group.rank - 1) % group.size), every[group.rank - 1])
+        sent.wait()
+
+
+def narrow(group: hocket.Group) -> None:
+    """As much at once as takes longer than links may be silent, in a call and as a message, which goes one way only."""
+    count = int(os.environ["COUNT"])
+    same(group.all_reduce(data(group.rank, count)), data(0, count) + data(1, count))
+    if group.rank == 0:
+        group.send(data(0, count), 1)
+    else:
+        same(group.recv(0), data(0, count))
+    group.barrier()
+
+
+def at_once(group: hocket.Group) -> None:
+    """Each of two ranks sends more than any buffer holds, and only then does either of them receive."""
+    count = int(os.environ["MIB"]) << 18
+    mine, theirs = (np.arange(rank, rank + count, dtype=np.uint32) for rank in (group.rank, 1 - group.rank))
+    sent, got = group.send(mine, 1 - group.rank, async_op=True), np.empty_like(mine)
+    group.barrier()
+    group.recv(1 - group.rank, out=got)
+    sent.wait()
+    assert np.array_equal(got, theirs)
+
+
+def slow_reader(group: hocket.Group) -> None:
+    """Rank 2 reads nothing of what is sent to it, for longer than links may be silent, and until the others have spoken
+    of a lot beside it. Nobody's memory grows by what waits."""
+    count, done = 3 << 20, Path(os.environ["DONE"])
+    sends = [group.send(data(group.rank, count), 2, async_op=True)] if group.rank != 2 else []
+    before = resident()
+    if group.rank == 2:
+        end = time.monotonic() + 3
+        while time.monotonic() < end or not done.exists():
+            sum(range(10_000))
+    else:
+        other = 1 - group.rank
+        for turn in range(100):
+            sent = group.send(data(group.rank, 50_000 + turn), other, tag=1, async_op=True)
+            same(group.recv(other, tag=1), data(other, 50_000 + turn))
+            sent.wait()
+        if group.rank == 0:
+            done.touch()
+        assert not any(send.done() for send in sends)
+    grown = resident() - before
+    assert grown < 8 << 20, f"{grown} bytes more, of {count * 8} that wait"
+    if group.rank == 2:
+        for rank in range(2):
+            same(group.recv(rank), data(rank, count))
+    for send in sends:
+        send.wait()
+    group.barrier()
+
+
+def resident() -> int:
+    """Bytes of memory that this process uses."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def unclaimed(group: hocket.Group) -> None:
     """Messages that nobody asks for do not stand in the way of collectives."""
     if group.rank == 0:

@@ -227,6 +227,47 @@ def test_who_is_silent_is_named(two: list[Host], how: str) -> None:
     assert end["error"] == "PeerLost", end
 
 
+# ---- bad weather ----
+
+
+def test_one_of_thirty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
+    """Of those that rank 1's host sends. It takes longer, and is not wrong, and nobody is taken for dead."""
+    two[1].lose(30)
+    before = two[1].dropped()
+    Job(two, (0, 1, 1), "lossy").good()
+    assert two[1].dropped() > before
+
+
+def test_one_direction_is_cut(two: list[Host]) -> None:
+    """Rank 2 hears the others, and is not heard: they say that it is silent, and it is told."""
+    job = Job(two, (0, 0, 1), "endless")
+    for rank in range(3):
+        job.line(rank)
+    two[1].lose(1)
+    for rank, end in enumerate(job.ends()):
+        assert end["error"] == "PeerLost", (rank, end)
+        assert "was silent for 2 s" in end["text"], (rank, end)
+        assert end["took"] < 10, (rank, end)
+        assert rank == 2 or "rank 2 " in end["text"], (rank, end)
+
+
+def test_a_link_of_a_megabit_per_second() -> None:
+    """A call, and a message, of which each is on its way for longer than a link may be silent."""
+    with hosts(2, rate="1mbit") as narrow:
+        before = narrow[1].received("eth0")
+        Job(narrow, (0, 1), "narrow", COUNT="40_000").good()
+        assert narrow[1].received("eth0") > before + 2 * 8 * 40_000
+
+
+def test_both_sides_send_at_once_what_no_buffer_holds(three: list[Host]) -> None:
+    """256 MiB each; HOCKET_TEST_MIB=1024 makes it a gigabyte, which takes 6 GiB of memory."""
+    Job(three, (0, 1), "at_once", MIB=os.environ.get("HOCKET_TEST_MIB", "256")).good()
+
+
+def test_a_slow_reader_holds_up_nobody_else(three: list[Host], tmp_path: Path) -> None:
+    Job(three, (0, 1, 2), "slow_reader", DONE=str(tmp_path / "done")).good()
+
+
 def test_a_whole_job_may_be_stopped_for_a_while(three: list[Host]) -> None:
     """As by Ctrl-Z: nobody heard of anybody for longer than links may be silent, and nobody is gone."""
     job = Job(three, (0, 0, 1), "endless")

@@ -159,6 +159,8 @@ class Listener {
     messages_are_kept();
     for (int i = 0; i < options_.reads; ++i) read();
     speak();
+    demand(mail().lane(listener).published - own_mail().consumed(talker).position <= shm::ring_bytes,
+           "there is no more mail than a ring of it");
     move_mail();
     look_around();
   }
@@ -166,6 +168,9 @@ class Listener {
   const Descriptor& descriptor(uint64_t number) const {
     return link_.mirror()->descriptors(size, listener)[number % depth];
   }
+
+  shm::Region mail() const { return {link_.mirror()->slots(size) + tcp::window, size}; }
+  shm::Region own_mail() const { return {own_.region(), size}; }
 
   void messages_are_kept() {
     for (uint64_t i = read_; i < read_ + heads_.size(); ++i)
@@ -237,7 +242,7 @@ class Listener {
     static const Bytes zeros(64 << 10);
     const auto is_zero = [](const void* at, size_t bytes) { return std::memcmp(at, zeros.data(), bytes) == 0; };
     Outbox* const mirror = link_.mirror();
-    const shm::Region mail{mirror->slots(size) + tcp::window, size};
+    const shm::Region mail = this->mail();
     for (int rank : {talker, third}) {
       demand(is_zero(mirror->descriptors(size, rank), depth * sizeof(Descriptor)) &&
                  is_zero(&mail.lane(rank), sizeof(shm::Lane)) && is_zero(&mail.consumed(rank), sizeof(shm::Consumed)) &&
@@ -289,7 +294,7 @@ std::vector<Bytes> hocket::fuzzing::seeds() {
     talk(all_there_is);
     add(all_there_is, options, options * 10, 1 + options % 4);
   }
-  // A ring full of mail, and a window full of messages; and nobody reads.
+  // A ring full of mail, and one more, and a window full of messages; and nobody reads.
   Frame mail{}, message{};
   mail.kind = Frame::mail;
   mail.bytes = tcp::mail_piece;
@@ -300,8 +305,8 @@ std::vector<Bytes> hocket::fuzzing::seeds() {
     const auto* const head = reinterpret_cast<const std::byte*>(&frame);
     seed.insert(seed.end(), head, head + sizeof frame);
   };
-  for (; mail.a < shm::ring_bytes; mail.a += mail.bytes) say(mail);
   for (; message.c < tcp::window; message.c += message.bytes) say(message);
+  for (; mail.a <= shm::ring_bytes; mail.a += mail.bytes) say(mail);
   all.push_back(std::move(seed));
   return all;
 }
@@ -348,13 +353,18 @@ void exaggerate(Bytes& stream, const std::vector<size_t>& at, Random& random) {
   if (begin + sizeof(Frame) > stream.size()) return;
   Frame frame;
   std::memcpy(&frame, stream.data() + begin, sizeof frame);
-  const uint64_t value = limits[random() % std::size(limits)] + (random() % 5 - 2) * (random() % 2 ? 1 : line);
-  uint64_t* const fields[] = {&frame.read, &frame.consumed, &frame.a, &frame.b, &frame.c, &frame.d};
-  const size_t which = random() % (std::size(fields) + 1);
-  if (which == std::size(fields)) {
-    frame.bytes = static_cast<uint32_t>(value);
-  } else {
-    *fields[which] = value;
+  const uint64_t limit = limits[random() % std::size(limits)] - (random() % 2 ? frame.bytes : 0);
+  const uint64_t value = limit + (random() % 5 - 2) * (random() % 2 ? 1 : line);
+  uint64_t* const fields[] = {&frame.c, &frame.a, &frame.b, &frame.d, &frame.read, &frame.consumed};
+  switch (const size_t which = random() % 8; which) {
+    case 7:
+      frame.c = value / line * line;  // of a message: its place
+      break;
+    case 6:
+      frame.bytes = static_cast<uint32_t>(value);
+      break;
+    default:
+      *fields[which] = value;
   }
   std::memcpy(stream.data() + begin, &frame, sizeof frame);
 }

@@ -69,6 +69,8 @@ case "$1" in {cases} *) echo "no host is called $1" >&2; exit 1;; esac
 shift
 exec env -i PATH="$PATH" HOME="$HOME" nsenter -t $pid -n -u -i -m -- sh -c "$*"
 """
+# A filter of packets (BPF): if a random number is at least so large it passes, else it is dropped.
+_RANDOM, _PASS, _DROP = 0xFFFFF000 + 56, 0, 2
 MOST = 16
 NAMES = "127.0.0.1 localhost\n" + "".join(f"10.213.77.{number + 1} host{number}\n" for number in range(MOST))
 
@@ -148,6 +150,18 @@ class Host:
     def cut(self) -> None:
         """Pull its cable."""
         self.ip("link", "set", "eth0", "down")
+
+    def lose(self, one_in: int) -> None:
+        """Let one in so many of its packets get lost on their way out, by chance, or all (1); what comes in comes in.
+        Raises OSError where the kernel has no classifier of type bpf."""
+        told = f"4,32 0 0 {_RANDOM},53 0 1 {min(2**32 // one_in, 2**32 - 1)},6 0 0 {_PASS},6 0 0 {_DROP}"
+        self.told("tc", "qdisc", "add", "dev", "eth0", "clsact")
+        self.told("tc", "filter", "add", "dev", "eth0", "egress", "bpf", "da", "bytecode", told)
+
+    def dropped(self) -> int:
+        """How many packets `lose` has had dropped."""
+        text = subprocess.check_output(self.within(["tc", "-s", "qdisc", "show", "dev", "eth0", "clsact"]), text=True)
+        return int(text.partition("dropped ")[2].partition(",")[0])
 
     def listening(self) -> list[str]:
         """The addresses at which somebody listens there, v4 and v6: as the kernel writes them, port last."""
