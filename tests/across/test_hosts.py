@@ -230,9 +230,16 @@ def test_who_is_silent_is_named(two: list[Host], how: str) -> None:
 # ---- bad weather ----
 
 
+def lose(host: Host, one_in: int) -> None:
+    try:
+        host.lose(one_in)
+    except OSError as error:
+        pytest.skip(f"packets cannot be dropped in one direction here: {error}")
+
+
 def test_one_of_thirty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
     """Of those that rank 1's host sends. It takes longer, and is not wrong, and nobody is taken for dead."""
-    two[1].lose(30)
+    lose(two[1], 30)
     before = two[1].dropped()
     Job(two, (0, 1, 1), "lossy").good()
     assert two[1].dropped() > before
@@ -243,7 +250,7 @@ def test_one_direction_is_cut(two: list[Host]) -> None:
     job = Job(two, (0, 0, 1), "endless")
     for rank in range(3):
         job.line(rank)
-    two[1].lose(1)
+    lose(two[1], 1)
     for rank, end in enumerate(job.ends()):
         assert end["error"] == "PeerLost", (rank, end)
         assert "was silent for 2 s" in end["text"], (rank, end)
@@ -252,11 +259,11 @@ def test_one_direction_is_cut(two: list[Host]) -> None:
 
 
 def test_a_link_of_a_megabit_per_second() -> None:
-    """A call, and a message, of which each is on its way for longer than a link may be silent."""
+    """What comes slowly is no silence, also where nothing is whole for two seconds."""
     with hosts(2, rate="1mbit") as narrow:
         before = narrow[1].received("eth0")
-        Job(narrow, (0, 1), "narrow", COUNT="40_000").good()
-        assert narrow[1].received("eth0") > before + 2 * 8 * 40_000
+        Job(narrow, (0, 1), "narrow", COUNT="64_000").good()
+        assert narrow[1].received("eth0") > before + 8 * 64_000 * 5 // 4
 
 
 def test_both_sides_send_at_once_what_no_buffer_holds(three: list[Host]) -> None:
