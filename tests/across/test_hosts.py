@@ -237,9 +237,9 @@ def lose(host: Host, one_in: int) -> None:
         pytest.skip(f"packets cannot be dropped in one direction here: {error}")
 
 
-def test_one_of_thirty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
+def test_one_of_fifty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
     """Of those that rank 1's host sends. It takes longer, and is not wrong, and nobody is taken for dead."""
-    lose(two[1], 30)
+    lose(two[1], 50)
     before = two[1].dropped()
     Job(two, (0, 1, 1), "lossy").good()
     assert two[1].dropped() > before
@@ -263,7 +263,7 @@ def test_a_link_of_a_megabit_per_second() -> None:
     with hosts(2, rate="1mbit") as narrow:
         before = narrow[1].received("eth0")
         Job(narrow, (0, 1), "narrow", COUNT="64_000").good()
-        assert narrow[1].received("eth0") > before + 8 * 64_000 * 5 // 4
+        assert narrow[1].received("eth0") > before + 8 * 64_000 * 9 // 8
 
 
 def test_both_sides_send_at_once_what_no_buffer_holds(three: list[Host]) -> None:

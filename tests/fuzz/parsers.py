@@ -197,7 +197,10 @@ CARD = Card(1, "host", 4711, "boot", "net:[4026531840]", "@hocket-name", "tcp://
 
 
 def parse_card(data: bytes) -> None:
-    """A card, or a RendezvousError; and what a card says is looked at as it is where ranks meet."""
+    """A card, or a RendezvousError; and what a card says is looked at as it is where ranks meet. What was not sealed is
+    refused: what opens is what sealing it gives."""
+    with suppress(RendezvousError):
+        assert seal.seal(SECRET, LABEL, seal.unseal(SECRET, LABEL, data)) == data
     with suppress(RendezvousError):
         Card.read(data, SECRET, LABEL, 1, 0)
     with suppress(RendezvousError):
@@ -212,17 +215,10 @@ def parse_card(data: bytes) -> None:
 
 
 def cards() -> list[bytes]:
-    return [CARD.pack(), CARD.note(SECRET, LABEL), CARD.pack() + bytes(40), msgpack.packb([[], {}, 1.5, None])]
-
-
-def parse_sealed(data: bytes) -> None:
-    """What was not sealed is refused: what opens is what sealing it gives."""
-    with suppress(RendezvousError):
-        assert seal.seal(SECRET, LABEL, seal.unseal(SECRET, LABEL, data)) == data
-
-
-def sealed() -> list[bytes]:
-    return [seal.seal(SECRET, LABEL, text) for text in (b"", b"text", bytes(100))]
+    return [
+        *(CARD.pack(), CARD.note(SECRET, LABEL), CARD.pack() + bytes(40), msgpack.packb([[], {}, 1.5, None])),
+        *(seal.seal(SECRET, LABEL, text) for text in (b"", bytes(100))),
+    ]
 
 
 # ---- texts of users, launchers and other ranks ----
@@ -289,7 +285,6 @@ TARGETS = {
     "proof": Target(parse_proof, proofs),
     "greetings": Target(parse_greetings, greetings),
     "card": Target(parse_card, cards),
-    "sealed": Target(parse_sealed, sealed),
     "address": Target(parse_address, some_addresses),
     "environment": Target(parse_environment, environments),
 }
