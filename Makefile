@@ -28,7 +28,7 @@ else
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 endif
 
-test: .venv/hocket .venv/torch .venv/ray native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest)
+test: .venv/hocket .venv/torch .venv/ray .venv/ucx native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest)
 	@if $(MAKE) -s .venv/fuzz; then $(MAKE) --no-print-directory fuzz TIME=1 ARGS=; fi
 	$(call say,pytest)
 	@$(bin)/python -m pytest $(ARGS)
@@ -86,7 +86,8 @@ $(call say,native tests ($(1)))
 @log=build/$(1).log; mkdir -p build; \
 	{ cmake -S . -B build/$(1) -G Ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON $(2) && cmake --build build/$(1); } > $$log 2>&1 \
 	|| { cat $$log; exit 1; }
-@cd build/$(1) && $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2
+@cd build/$(1) && HOCKET_UCX=$$(ls $(CURDIR)/.venv/lib/python*/site-packages/libucx/lib/libucp.so.0 2> /dev/null) \
+	$$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2
 endef
 
 native: .venv/hocket
@@ -132,6 +133,12 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 	$(call say,installing Atheris into .venv)
 	@$(pip) --only-binary :all: 'atheris>=2.3' || { echo 'not fuzzed: pip has no Atheris for this Python and machine' >&2; \
 		exit 1; }
+	@touch $@
+
+# For the tests of UCX; a wheel that has no verbs, so that ranks are linked by the shared memory of UCX's own.
+.venv/ucx: | .venv/hocket
+	$(call say,installing UCX into .venv)
+	@$(pip) libucx-cu12==1.22.0
 	@touch $@
 
 .venv/plot: | .venv/hocket

@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -52,6 +53,7 @@ class Transport(NamedTuple):
     variables: dict[str, str]
     layout: tuple[int, ...] = ()
     certified: bool = False
+    through_ucx: bool = False
 
 
 # Every transport there is. What tests/conformance promises is proved over each: another one is one line here.
@@ -59,6 +61,7 @@ TRANSPORTS = {
     "shm": Transport({}),
     "tcp": Transport({"HOCKET_TRANSPORT": "tcp", **GIVEN}),
     "tls": Transport({"HOCKET_TRANSPORT": "tcp", "HOCKET_INTEGRITY": "1", **GIVEN}, certified=True),
+    "ucx": Transport({"HOCKET_TRANSPORT": "ucx", "UCX_TLS": "posix,sysv,cma,self", **GIVEN}, through_ucx=True),
     "2x2": Transport(GIVEN, (0, 0, 1, 1)),
     "3+1": Transport(GIVEN, (0, 0, 0, 1)),
 }
@@ -126,6 +129,8 @@ class World:
 
     def start_alone(self, function: Callable[..., Any], *args: Any, without: Collection[int] = ()) -> None:
         """Begin `function(None, *args)`, after each of these ranks has left its group; `finish` must follow."""
+        if not self.processes:
+            self._open()
         self.group = ""
         command = pickle.dumps(("", TIMEOUT, function, args))
         for rank in set(range(self.size)).difference(without):
@@ -151,6 +156,7 @@ class World:
         try:
             good, value, text = pickle.loads(self.pipes[rank].recv_bytes())
         except (EOFError, ConnectionResetError):
+            self.processes[rank].join(10)  # its pipe closes a moment before it is dead
             good, value, text = False, Died(f"the process of rank {rank} ended"), "(none)"
         if not good:
             value.__cause__ = Remote(text)
@@ -174,6 +180,8 @@ class World:
     def _open(self) -> None:
         transport = TRANSPORTS[self.transport]
         chosen = {**transport.variables, **(_certificates() if transport.certified else {})}
+        if transport.through_ucx:
+            chosen["HOCKET_UCX"] = libucp()
         if transport.layout:
             first = _hosts()[0].address
             chosen |= {"HOCKET_RENDEZVOUS": f"tcp://{first}:{4100 + next(_jobs)}", "MASTER_ADDR": first}
@@ -251,6 +259,14 @@ class _Rank:
 def _hosts() -> list[Host]:
     """Two, for as long as pytest runs."""
     return _held.enter_context(hosts(2))
+
+
+def libucp() -> str:
+    """That of the wheel."""
+    wheel = importlib.util.find_spec("libucx")
+    if wheel is None or wheel.origin is None:
+        raise RuntimeError("there is no UCX to test with: make .venv/ucx")
+    return str(Path(wheel.origin).with_name("lib") / "libucp.so.0")
 
 
 @cache

@@ -53,7 +53,7 @@ std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::
 
 Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
              const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd,
-             const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked)
+             const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked)
     : rank(own_rank),
       size(static_cast<int>(fds.size())),
       slots(round_up(slot_bytes, line)),
@@ -73,7 +73,7 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
         for (int peer = 0; peer < size; ++peer) {
           if (mappings[peer]) continue;
           std::shared_ptr<tcp::Pipe> pipe;
-          if (!tls.empty()) pipe = tls[peer];
+          if (!pipes.empty()) pipe = pipes[peer];
           if (!pipe) pipe = std::make_shared<tcp::Pipe>(sockets[peer]);
           all[peer] = std::make_unique<tcp::Link>(rank, size, peer, pipe, checked, own, arena, slots);
         }
@@ -123,8 +123,8 @@ uint64_t Endpoint::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
 
 Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
-                   int crowd, const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked)
-    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, tls, checked),
+                   int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked)
+    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
       signals_(std::move(signals)) {
   std::vector<std::byte*> regions;
@@ -209,8 +209,9 @@ void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
   if (bell.rung(seen)) return;
   std::vector<pollfd> polls{{events[rank()], POLLIN, 0}};
   for (const tcp::Link* link : all_links) {
-    if (!link->broken())
-      polls.push_back({link->socket(), static_cast<short>(POLLIN | (link->stuck() ? POLLOUT : 0)), 0});
+    if (link->broken()) continue;
+    polls.push_back({link->socket(), static_cast<short>(POLLIN | (link->stuck() ? POLLOUT : 0)), 0});
+    slice = std::min(slice, link->arm());
   }
   const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};
   ppoll(polls.data(), polls.size(), &time, nullptr);

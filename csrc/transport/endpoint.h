@@ -26,7 +26,7 @@
 #include "transport/shm/mapping.h"
 #include "transport/tcp/keeper.h"
 #include "transport/tcp/link.h"
-#include "transport/tcp/tls.h"
+#include "transport/tcp/pipe.h"
 
 namespace hocket {
 
@@ -34,7 +34,7 @@ namespace hocket {
 struct Parts {
   Parts(int rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
         const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd,
-        const std::vector<std::shared_ptr<tcp::Tls>>& tls, bool checked);
+        const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked);
   ~Parts();
 
   const int rank, size;
@@ -58,11 +58,12 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // pidfds[r] refers to its process (-1 at the own rank, and on another host); neither is owned. Where there are ranks
   // without an outbox, events[r] is an eventfd that wakes rank r, if it has one; they are duplicated. `slots` is the
   // bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it is used. `signals` is
-  // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine. tls[r], where
-  // there is one, is what goes over sockets[r]. `checked`: what goes over sockets carries checksums, at both ends.
+  // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine. pipes[r],
+  // where there is one, is how bytes go to and from rank r; else as they are over sockets[r]. `checked`: what goes over
+  // sockets carries checksums, at both ends.
   Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
            const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals, int crowd,
-           const std::vector<std::shared_ptr<tcp::Tls>>& tls = {}, bool checked = false);
+           const std::vector<std::shared_ptr<tcp::Pipe>>& pipes = {}, bool checked = false);
   ~Endpoint() override;
 
   static uint64_t outbox_bytes(int size, uint64_t slots, uint64_t arena);

@@ -2,6 +2,7 @@
 
 ```
 tcp://first:4711          a port of a host, v4 or v6 ([::1])
+rdma://first:4711         the same, of a rank that is then talked to through UCX
 file:///shared/job        a folder that all hosts see
 ipc://job7                a Unix socket of that name, of this user, on this host
 @hocket-1000-job7         the same, as the kernel's abstract namespace has it (`ss -x`)
@@ -45,19 +46,21 @@ def tcp_url(host: str, port: int, name: str = "") -> str:
 
 class Peer(NamedTuple):
     """Where one rank can be reached: by a Unix socket, "@hocket-1000-job7", and by TCP, "tcp://host:port"; one of the
-    two may be empty."""
+    two may be empty. `ways` are what others may talk over with it once they are there, "ucx" and "tcp"."""
 
     near: str = ""
     far: str = ""
+    ways: tuple[str, ...] = ("tcp",)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Those that it has, the nearest first."""
-        return tuple(filter(None, self))
+        return tuple(filter(None, self[:2]))
 
 
 def peers(urls: Sequence[str | Sequence[str]]) -> tuple[Peer, ...]:
-    """The ranks' places, of a URL for each, or of several to fall back to: one ipc:// and one tcp://.
+    """The ranks' places, of a URL for each, or of several to fall back to: ipc://, rdma:// and tcp://, one of each; the
+    last two of one host and port.
 
     Raises TypeError for what is no such list, and ValueError for a URL that cannot be meant, or is there twice.
     """
@@ -81,23 +84,27 @@ def _peer(rank: int, given: str | Sequence[str]) -> Peer:
         raise TypeError(f"rank {rank} of peers is a URL, or a list of URLs to fall back to, not {given!r:.80}")
     parts = dict(_reached(rank, url) for url in urls)
     if len(parts) < len(urls):
-        raise ValueError(f"rank {rank} of peers has {len(urls)} URLs: one ipc:// and one tcp:// are enough")
-    return Peer(**parts)
+        raise ValueError(f"rank {rank} of peers has {len(urls)} URLs: one ipc://, rdma:// and tcp:// each are enough")
+    far = {parts[way] for way in ("ucx", "tcp") if way in parts}
+    if len(far) > 1:
+        raise ValueError(
+            f"rank {rank} of peers has {urls}: its rdma:// and tcp:// are one host and port, where it listens for both"
+        )
+    ways = tuple(way for way in ("ucx", "tcp") if way in parts)
+    return Peer(parts.get("near", ""), "".join(far), ways or ("tcp",))
 
 
 def _reached(rank: int, url: str) -> tuple[str, str]:
     """How, and where."""
-    if url.startswith("rdma://"):
-        raise ValueError(f'"{url}", rank {rank} of peers: there is no RDMA in hocket yet, only tcp:// and ipc://')
     if name := re.fullmatch(r"ipc://([A-Za-z0-9_.-]{1,64})", url):
         return "near", f"@hocket-{os.geteuid()}-{name[1]}"
     try:
-        host, port, name_of_it = host_and_port(url)
+        host, port, name_of_it = host_and_port(f"tcp{plain}" if (plain := url.removeprefix("rdma")) != url else url)
     except RendezvousError:
         host, port, name_of_it = "", 0, ""
     if not host or not port or name_of_it:
-        what = "it looks like tcp://host:4711, or ipc://name (letters, digits, _ . -)"
+        what = "it looks like tcp://host:4711, rdma://host:4711, or ipc://name (letters, digits, _ . -)"
         raise ValueError(f'"{url}" does not tell how rank {rank} of peers can be reached: {what}')
     if host in ("0.0.0.0", "::"):
         raise ValueError(f'"{url}" is every interface: rank {rank} of peers needs an address by which others reach it')
-    return "far", tcp_url(host, port)
+    return ("tcp" if url.startswith("tcp") else "ucx"), tcp_url(host, port)

@@ -92,8 +92,10 @@ class Group:
         self.rank = rank
         self.size = len(links.fds)
         self._links = links
+        self._transports = tuple(links.transports)
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
-        ends = Ends(links.fds, links.events, sockets, links.pidfds, links.places, links.crowd, links.tls, links.checked)
+        places, crowd = links.places, links.crowd
+        ends = Ends(links.fds, links.events, sockets, links.pidfds, places, crowd, links.pipes, links.checked)
         native = Native(rank, ends)
         links.close_outboxes()
         self._arena = native.arena()
@@ -105,6 +107,12 @@ class Group:
         self._go = Dispatch(self._calls, native, timeout)
         _open.add(self)
         _sessions.add(self._calls)
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """How this rank reaches each rank: "self", "shm" (shared memory), "tcp", "tls" (TCP, encrypted), or "ucx:" and
+        the transports that UCX has chosen, such as "ucx:rc_mlx5"."""
+        return self._transports
 
     @property
     def timeout(self) -> float:
@@ -516,9 +524,10 @@ def init(
     goes between hosts carries a CRC32C, and a byte that changed on its way is an error; all ranks must agree on it.
     What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS, HOCKET_SECRET and HOCKET_INTEGRITY.
 
-    Or each rank has a URL of its own, and nothing else is needed: `peers` has one for each rank, or a list of two, the
-    same on all of them. "tcp://host:port" is where that rank listens for ranks of any host, "ipc://name" a Unix socket
-    of that name, for ranks of this user on its host. Which are on one host is found out, and these share memory.
+    Or each rank has a URL of its own, and nothing else is needed: `peers` has one for each rank, or a list of them,
+    the same on all ranks. "tcp://host:port" is where that rank listens for ranks of any host, "rdma://host:port" the
+    same where they then talk through UCX, "ipc://name" a Unix socket of that name, for ranks of this user on its host.
+    Which are on one host is found out, and these share memory.
 
     Raises RendezvousError, and TypeError and ValueError for arguments that make no sense.
     """

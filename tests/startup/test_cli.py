@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from importlib.metadata import version
 
 from launching import Hocket
+
+from worlds import libucp
 
 
 def test_help_teaches(hocket: Hocket) -> None:
@@ -37,7 +40,10 @@ def test_info(hocket: Hocket) -> None:
     assert facts["hocket"] == version("hocket")
     assert facts["cores"] == len(os.sched_getaffinity(0))
     assert (facts["launcher"], facts["place"], facts["variables"]) == ("none", "rank 0 of 1", {})
-    assert "rank 0 of 1" in hocket.run("info").stdout
+    shown = hocket.run("info", environ={"HOCKET_UCX": libucp(), "UCX_TLS": "posix,tcp"}).stdout
+    assert "rank 0 of 1" in shown
+    assert re.search(r"ucx +│ 1\.\d+\.\d+", shown)
+    assert "posix" in shown
 
 
 def test_info_within_a_job(hocket: Hocket) -> None:
@@ -49,6 +55,7 @@ def test_info_within_a_job(hocket: Hocket) -> None:
 
 
 def test_info_explains_a_broken_environment(hocket: Hocket) -> None:
-    facts = json.loads(hocket.run("info", "--json", environ={"WORLD_SIZE": "2"}).stdout)
+    facts = json.loads(hocket.run("info", "--json", environ={"WORLD_SIZE": "2", "HOCKET_UCX": "/no.so"}).stdout)
     assert facts["launcher"] == "unclear"
     assert "RANK is not set" in facts["place"]
+    assert re.match(r"none: UCX cannot be loaded \(/no.so: .*HOCKET_UCX", facts["ucx"])

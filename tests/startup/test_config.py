@@ -203,8 +203,8 @@ def test_tcp_on_one_host_needs_a_secret_too() -> None:
     with pytest.raises(RendezvousError, match="needs a HOCKET_SECRET"):
         Config.from_env(tcp)
     found = Config.from_env({**tcp, "HOCKET_SECRET": "a text"})
-    assert (found.transport, found.secret != Config.from_env(TORCHRUN).secret) == ("tcp", True)
-    assert Config.from_env({**HOCKET, "HOCKET_TRANSPORT": "tcp"}).transport == "tcp"
+    assert (found.alone, found.secret != Config.from_env(TORCHRUN).secret) == (True, True)
+    assert Config.from_env({**HOCKET, "HOCKET_TRANSPORT": "tcp"}).alone
     with pytest.raises(RendezvousError, match='HOCKET_TRANSPORT is "udp"'):
         Config.from_env({"HOCKET_TRANSPORT": "udp"})
 

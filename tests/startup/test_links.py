@@ -27,7 +27,7 @@ from hocket.rendezvous import cards, mesh
 from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.join import forget_doors, join
 from hocket.rendezvous.links import Links, Terms, connect
-from hocket.rendezvous.mesh import Gone, Mesh
+from hocket.rendezvous.mesh import Gone, Mesh, Met
 from hocket.rendezvous.parcels import Outgoing
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import dial, listen
@@ -278,7 +278,7 @@ class Tries:
         if missing == self.enough:
             raise RendezvousError("enough")
 
-    def go(self, addresses: list[str] | None = None) -> dict[int, tuple[socket.socket, list[int]]]:
+    def go(self, addresses: list[str] | None = None) -> dict[int, Met]:
         names = [f"rank {rank}" for rank in range(3)]
         own = Mesh([(self.own, None)], names, addresses or self.addresses, self.rank, SECRET)
         with descriptors() as fds:
@@ -296,9 +296,9 @@ def descriptors() -> Iterator[list[int]]:
             os.close(fd)
 
 
-def close_all(found: list[dict[int, tuple[socket.socket, list[int]]]]) -> None:
+def close_all(found: list[dict[int, Met]]) -> None:
     for links in found:
-        for sock, fds in links.values():
+        for sock, fds, _ in links.values():
             sock.close()
             for fd in fds:
                 os.close(fd)

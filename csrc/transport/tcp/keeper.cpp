@@ -1,16 +1,16 @@
 #include "transport/tcp/keeper.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <system_error>
 
 #include "wait/fork.h"
+#include "wait/signals.h"
 
 namespace hocket::tcp {
 
@@ -27,21 +27,23 @@ int new_event() {
   return fd;
 }
 
+// False where the kernel does not poll.
+bool sleep(std::vector<pollfd>& polls, std::chrono::microseconds slice) {
+  const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};
+  return ppoll(polls.data(), polls.size(), &time, nullptr) >= 0;
+}
+
 }  // namespace
 
 Keeper::Keeper(std::vector<Link*> links, std::function<void()> news)
     : links_(std::move(links)), news_(std::move(news)), born_(forks()), stop_(new_event()) {
-  sigset_t all, before;  // signals are for the threads of the program
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const NoSignals none;
   try {
     thread_ = std::thread([this] { keep(); });
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::close(stop_);
     throw Failure{Failure::internal, -1, std::string("there is no thread for links: ") + error.what()};
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 bool Keeper::is_awake(Clock::time_point now) const {
@@ -69,10 +71,13 @@ void Keeper::keep() {
   Clock::time_point before = Clock::now();
   for (;;) {
     polls.assign({{stop_, POLLIN, 0}});
+    std::chrono::microseconds slice = tick;
     for (const Link* link : links_) {
-      if (link->stuck()) polls.push_back({link->socket(), POLLOUT, 0});
+      if (!link->stuck()) continue;
+      polls.push_back({link->socket(), POLLOUT, 0});
+      slice = std::min(slice, link->arm());
     }
-    poll(polls.data(), polls.size(), tick.count());
+    sleep(polls, slice);
     if (polls[0].revents != 0) return;
     const auto now = Clock::now();
     bool news = false;
@@ -90,8 +95,10 @@ void Keeper::keep() {
 void part(const std::vector<Link*>& links, Deadline limit) {
   std::vector<bool> shut(links.size());
   std::vector<pollfd> polls;
+  std::chrono::microseconds slice;
   do {
     polls.clear();
+    slice = tick;
     for (size_t i = 0; i < links.size(); ++i) {
       Link& link = *links[i];
       link.push();
@@ -102,9 +109,10 @@ void part(const std::vector<Link*>& links, Deadline limit) {
       link.turn();
       if (!link.broken() && link.socket() >= 0) {
         polls.push_back({link.socket(), static_cast<short>(POLLIN | (link.stuck() ? POLLOUT : 0)), 0});
+        slice = std::min(slice, link.arm());
       }
     }
-  } while (!polls.empty() && Clock::now() < limit && poll(polls.data(), polls.size(), tick.count()) >= 0);
+  } while (!polls.empty() && Clock::now() < limit && sleep(polls, slice));
 }
 
 }  // namespace hocket::tcp

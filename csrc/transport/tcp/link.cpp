@@ -54,6 +54,7 @@ void Link::shut() {
 void Link::disconnect() {
   const std::scoped_lock both(sending_, receiving_);
   socket_ = -1;
+  pipe_->close();
 }
 
 bool Link::turn() {

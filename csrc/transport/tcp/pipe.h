@@ -1,9 +1,11 @@
-// A connected socket as two streams of bytes that never wait: in clear, or through TLS (tls.h).
+// A connected socket as two streams of bytes that never wait: in clear, through TLS (tls.h), or beside it through UCX
+// (transport/ucx).
 #pragma once
 
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 
@@ -16,6 +18,7 @@ class Pipe {
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
+  // What can be polled; it is readable when something has come.
   int socket() const { return socket_; }
   // How many bytes were taken, of `parts` in their order, and need not be there any more; or -1, and errno, as of
   // sendmsg.
@@ -28,8 +31,12 @@ class Pipe {
   // From now on `receive` may take more from the socket than it gives: who waits for the socket calls it first, until
   // nothing is left.
   virtual void read_ahead() {}
+  // Who is about to sleep until the socket shows something asks first, how long that may be.
+  virtual std::chrono::microseconds arm() { return std::chrono::microseconds::max(); }
   // Nothing more will be sent.
   virtual void shut();
+  // Nothing more is asked of it, and the socket is about to be closed.
+  virtual void close() {}
 
  protected:
   const int socket_;

@@ -8,7 +8,7 @@ import typer
 
 
 def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show version, cores, and which launcher's variables are set here.
+    """Show version, cores, which launcher's variables are set here, and whether there is UCX (HOCKET_UCX).
 
     Examples:
 
@@ -55,5 +55,22 @@ def _facts() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         "launcher": launcher,
         "place": place,
+        "ucx": _ucx(),
         "variables": seen(),
     }
+
+
+def _ucx() -> str:
+    """Which UCX ranks can use, and what of it, or why they cannot."""
+    from dataclasses import replace
+
+    from ..config import job_sockets
+    from ..errors import RendezvousError
+    from ..rendezvous.ucx import found
+
+    try:
+        options = replace(job_sockets(), ways=("ucx",))
+    except RendezvousError as error:
+        return f"none: {error}"
+    context, lacks = found(options)
+    return f"none: {lacks}" if context is None else f"{context.version} ({context.path}), {options.ucx_transports}"

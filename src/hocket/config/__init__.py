@@ -20,12 +20,14 @@ The ranks meet at an **address**, a name in the kernel's abstract socket namespa
 same two from what identifies the job, and the user id, which the kernel vouches for, keeps strangers out.
 
 Across hosts they meet at `tcp://host:port`, where rank 0 listens, or in a folder that all of them see; and the secret
-must be given, since there is nobody to vouch for anyone. HOCKET_TRANSPORT=tcp has ranks of one host talk over TCP too,
-and HOCKET_TCP_CONGESTION names the congestion control of the job's sockets (cubic where the kernel has it, else its own
-default). HOCKET_SOCKET_IFNAME names the interface by which a rank is reached, in NCCL's forms; else it is the one that
-the way to the others takes. HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these
-sockets speak TLS; HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts
-carries in the time of a round, which is measured where it is not set.
+must be given, since there is nobody to vouch for anyone. HOCKET_TRANSPORT lists what ranks may talk over, of shm, ucx
+and tcp: without shm those of one host talk as those of different hosts do, and with ucx these talk through the libucp
+that HOCKET_UCX names, or that is found, by what UCX_TLS says, but for TCP. HOCKET_TCP_CONGESTION names the congestion
+control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME names the
+interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
+HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
+HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a
+round, which is measured where it is not set.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, inte
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
 ANYWHERE = "anywhere"  # where ranks meet at no address of which anybody knows
+NO_TCP = "^tcp"  # UCX's own would listen, and believe whoever comes
 _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
@@ -52,14 +55,18 @@ _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 class SocketOptions:
     """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
-    encrypt; whether what they carry has checksums; and how many bytes a link carries in the time of a round, 0 where
-    that is to be measured."""
+    encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that is
+    to be measured; and over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
+    libucp that is to be used, and what that may use, as UCX_TLS has it."""
 
     congestion: str = ""
     interface: str = ""
     tls: tuple[str, str, str] | None = None
     integrity: bool = False
     wire: int = 0
+    ways: tuple[str, ...] = ("tcp",)
+    libucp: str = "libucp.so.0"
+    ucx_transports: str = NO_TCP
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ class Config:
     in a store that somebody else has made, and where `is_open` the ranks may be on several hosts; or at the URLs of
     `peers`, of which each has its own, and rank 0's is the meeting point.
 
-    `timeout` is in seconds. A world of one has no address. `transport` is "tcp" where no memory is to be shared, and
-    `sockets` how those between hosts are to be.
+    `timeout` is in seconds. A world of one has no address. It is `alone` where no memory is to be shared, and `sockets`
+    tells how those between hosts are to be.
     """
 
     rank: int = 0
@@ -103,7 +110,7 @@ class Config:
     secret: bytes = field(default=b"", repr=False)
     launcher: str = "none"
     timeout: float = TIMEOUT
-    transport: str = ""
+    alone: bool = False
     sockets: SocketOptions = field(default_factory=SocketOptions)
     is_open: bool = False
     peers: tuple[Peer, ...] = ()
@@ -125,7 +132,7 @@ class Config:
             return self.own.far
         if self.is_far:
             return self.address or ANYWHERE
-        return tcp_url("127.0.0.1", 1) if self.transport == "tcp" else ""
+        return tcp_url("127.0.0.1", 1) if self.alone else ""
 
     @property
     def is_far(self) -> bool:
@@ -188,19 +195,21 @@ class Config:
         elif any(peer.far for peer in each):
             _require_secret(place[1], "", "at URLs of peers")
         job = Config._equipped(Config(*place, "", key, "hocket.init(peers=...)", peers=each), around)
-        if job.transport == "tcp" and not all(peer.far for peer in each):
-            raise ValueError("HOCKET_TRANSPORT=tcp shares no memory: each rank of peers needs a tcp:// URL")
-        return job
+        if job.alone and not all(peer.far for peer in each):
+            asked = environ["HOCKET_TRANSPORT"]
+            raise ValueError(
+                f"HOCKET_TRANSPORT={asked} shares no memory: each rank of peers needs a tcp:// or rdma:// URL"
+            )
+        return replace(job, sockets=replace(job.sockets, ways=_ways_of(job, around)))
 
     @staticmethod
     def _equipped(job: Config, environ: Environ) -> Config:
-        transport = _transport(environ)
-        if transport and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
-            raise RendezvousError(
-                f"HOCKET_TRANSPORT={transport} needs a HOCKET_SECRET, which only this job's ranks know"
-            )
+        alone = "shm" not in _transports(environ)
+        if alone and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
+            asked = environ["HOCKET_TRANSPORT"]
+            raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
         seconds = _seconds(environ, "HOCKET_TIMEOUT")
-        return replace(job, timeout=seconds, transport=transport, sockets=job_sockets(environ))
+        return replace(job, timeout=seconds, alone=alone, sockets=job_sockets(environ))
 
 
 def _job(environ: Environ) -> Config:
@@ -288,6 +297,9 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         (files[0], files[1], files[2]) if all(files) else None,
         integrity == "1",
         _bytes(environ, "HOCKET_WIRE"),
+        tuple(way for way in _transports(environ) if way != "shm"),
+        environ.get("HOCKET_UCX") or "libucp.so.0",
+        _ucx_transports(environ.get("UCX_TLS", "")),
     )
 
 
@@ -295,7 +307,7 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_WIRE", *_TLS}
+    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -331,11 +343,38 @@ def _bytes(environ: Environ, name: str) -> int:
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
-def _transport(environ: Environ) -> str:
-    text = environ.get("HOCKET_TRANSPORT", "")
-    if text in ("", "tcp"):
-        return text
-    raise RendezvousError(f'HOCKET_TRANSPORT is "{text}"; it is "tcp", or not set, for shared memory within a host')
+def _transports(environ: Environ) -> tuple[str, ...]:
+    """What ranks may talk over, the best first."""
+    text = environ.get("HOCKET_TRANSPORT", "") or "shm,tcp"
+    given = {word.strip() for word in text.split(",")}
+    if given <= {"shm", "ucx", "tcp"} and given != {"shm"}:
+        return tuple(way for way in ("shm", "ucx", "tcp") if way in given)
+    raise RendezvousError(
+        f'HOCKET_TRANSPORT is "{text}"; it is a list of what ranks may talk over: shm (with those of their own host), '
+        'and ucx or tcp or both (with others); without it "shm,tcp"'
+    )
+
+
+def _ways_of(job: Config, environ: Environ) -> tuple[str, ...]:
+    """What this rank's URL of peers and HOCKET_TRANSPORT both allow. Raises ValueError where that is nothing."""
+    ways = job.own.ways
+    if environ.get("HOCKET_TRANSPORT"):
+        ways = tuple(way for way in ways if way in job.sockets.ways)
+    if job.own.far and not ways:
+        schemes = " and ".join({"ucx": "rdma", "tcp": "tcp"}[way] for way in job.own.ways)
+        asked = environ["HOCKET_TRANSPORT"]
+        raise ValueError(f"HOCKET_TRANSPORT={asked} does not go with rank {job.rank} of peers, which has {schemes}://")
+    return ways or ("tcp",)
+
+
+def _ucx_transports(text: str) -> str:
+    """What UCX may use: what UCX_TLS says, but never TCP; empty where that leaves nothing."""
+    if text.startswith("^"):
+        return f"{text},tcp"
+    names = [name for name in text.split(",") if name]
+    if "all" in names or not names:
+        return NO_TCP
+    return ",".join(name for name in names if name.partition(":")[0] != "tcp")
 
 
 def _digest(*words: str) -> bytes:

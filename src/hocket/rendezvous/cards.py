@@ -27,7 +27,8 @@ class Card:
     """What a rank tells the others about itself. No secret is in it; but where ranks listen is nobody else's business.
 
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
-    no memory with anybody.
+    no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
+    the version of UCX that it would use, and `lacks` tells why it can use none, although it should.
     """
 
     rank: int
@@ -38,6 +39,9 @@ class Card:
     address: str
     remote: str = ""
     alone: bool = False
+    ways: tuple[str, ...] = ("tcp",)
+    ucx: str = ""
+    lacks: str = ""
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -47,8 +51,9 @@ class Card:
             unpacker = msgpack.Unpacker(max_buffer_size=_LONGEST, max_array_len=most, max_map_len=0, max_ext_len=0)
             unpacker.feed(blob)  # what follows the card is padding
             match next(unpacker, None):
-                case [int(rank), str(host), int(pid), str(boot), str(net), str(address), str(remote), bool(alone)]:
-                    return Card(rank, host, pid, boot, net, address, remote, alone)
+                case [int(), str(), int(), str(), str(), str(), str(), bool(), [*ways], str(), str()] as found:
+                    found[8] = tuple(map(str, ways))
+                    return Card(*found)
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
 
     def pack(self) -> bytes:

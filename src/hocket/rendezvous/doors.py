@@ -66,10 +66,10 @@ class Door:
         """Its name, as others dial it."""
         return f"@{self.listener.getsockname()[1:].decode()}"
 
-    def card(self, rank: int, alone: bool) -> Card:
+    def card(self, rank: int, alone: bool, ways: tuple[str, ...], ucx: str, lacks: str) -> Card:
         """What the others must know to come here."""
         host, pid = socket.gethostname(), os.getpid()
-        return Card(rank, host, pid, *whereabouts(), self.address, self.remote_address, alone)
+        return Card(rank, host, pid, *whereabouts(), self.address, self.remote_address, alone, ways, ucx, lacks)
 
     @property
     def remote_address(self) -> str:

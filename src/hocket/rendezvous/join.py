@@ -119,7 +119,7 @@ _Link: TypeAlias = "Callable[[Store], Links]"
 def _meet(config: Config, fd: int, deadline: Deadline, meeting: _Meeting, foreign: ForeignStore | None) -> Links:
     """Find the store, or open it, and connect."""
     sockets = replace(config.sockets, interface="") if config.peers else config.sockets  # a URL of one's own tells it
-    terms = Terms.of(config.secret, config.towards, config.transport == "tcp", sockets)
+    terms = Terms.of(config.secret, config.towards, config.alone, sockets)
     prefix = f"{meeting.number}/"
 
     def link(store: Store) -> Links:

@@ -24,7 +24,7 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from .._core import Credentials, Tls
+from .._core import Credentials, Pipe, Ucx, UcxContext
 from ..config import SocketOptions
 from ..deadline import Deadline
 from ..errors import RendezvousError
@@ -34,23 +34,32 @@ from .mesh import Look, Mesh
 from .sockets import explained, steer
 from .store import Store, Taken
 from .tls import TlsSocket, credentials
+from .ucx import agreed, found
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a rank needs to be linked with others, also once more: the job's secret, the way to other hosts, whether it
-    shares memory with nobody, how its TCP sockets are to be, and what it shows where they use TLS."""
+    shares memory with nobody, how its TCP sockets are to be, what it shows where they use TLS, and UCX, or why it
+    cannot use that."""
 
     secret: bytes = field(repr=False)
     towards: str = ""
     alone: bool = False
     sockets: SocketOptions = field(default_factory=SocketOptions)
     tls: Credentials | None = None
+    ucx: UcxContext | None = None
+    lacks: str = ""
 
     @staticmethod
     def of(secret: bytes, towards: str, alone: bool, sockets: SocketOptions) -> Terms:
         """These terms, with what the files of certificates hold. Raises RendezvousError where they are no good."""
-        return Terms(secret, towards, alone, sockets, credentials(sockets.tls))
+        return Terms(secret, towards, alone, sockets, credentials(sockets.tls), *found(sockets))
+
+    def card(self, door: Door, rank: int) -> Card:
+        """What such a rank tells the others, who are to come to that door."""
+        version = self.ucx.version if self.ucx is not None else ""
+        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks)
 
 
 @dataclass(eq=False)
@@ -63,7 +72,7 @@ class Links:
     its sockets; -1 at the own rank. From another host there are no descriptors, but -1. `events` are eventfds of this
     host's ranks, where there are several hosts. The Links own all of them; `close` closes them. `crowd` ranks share the
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
-    to link anew.
+    to link anew. `ucx` are the ways through UCX, by rank; `close` closes them, too.
     """
 
     places: list[int]
@@ -76,6 +85,7 @@ class Links:
     crowd: int
     formations: int = 0
     terms: Terms | None = None
+    ucx: dict[int, Ucx] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -87,9 +97,23 @@ class Links:
         return len(set(self.places)) > 1
 
     @property
-    def tls(self) -> list[Tls | None]:
-        """What goes over each socket, where it is encrypted."""
-        return [sock.tls if isinstance(sock, TlsSocket) else None for sock in self.sockets]
+    def pipes(self) -> list[Pipe | None]:
+        """How bytes go to each rank, where they do not go over its socket as they are."""
+        tls = [sock.tls if isinstance(sock, TlsSocket) else None for sock in self.sockets]
+        return [self.ucx.get(rank, encrypted) for rank, encrypted in enumerate(tls)]
+
+    @property
+    def transports(self) -> list[str]:
+        """What each rank is reached by: "self", "shm", "tcp", "tls", or "ucx" and what that uses, as "ucx:rc_mlx5"."""
+        own = self.sockets.index(None)
+
+        def name(rank: int) -> str:
+            if rank in self.ucx:
+                return f"ucx:{self.ucx[rank].transports()}"
+            far = "tls" if isinstance(self.sockets[rank], TlsSocket) else "tcp"
+            return "self" if rank == own else "shm" if self.places[rank] == self.places[own] else far
+
+        return [name(rank) for rank in range(len(self.sockets))]
 
     @property
     def wire(self) -> int:
@@ -115,6 +139,8 @@ class Links:
     def close(self) -> None:
         """Close all sockets and descriptors. A second call does nothing."""
         self.close_outboxes()
+        while self.ucx:
+            self.ucx.popitem()[1].close()
         while self.pidfds:
             if (pidfd := self.pidfds.pop()) >= 0:
                 os.close(pidfd)
@@ -168,7 +194,7 @@ def connect(
             words = f"two jobs met at one address: one has {size} ranks{chosen}, the other {theirs}"
             what = next((name for name in ("integrity", "HOCKET_WIRE") if name in chosen + theirs), "the size")
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
-        note = door.card(rank, terms.alone).note(terms.secret, f"{prefix}{rank}")
+        note = terms.card(door, rank).note(terms.secret, f"{prefix}{rank}")
         door.told = True
         notes = exchange(store, rank, size, note, deadline, prefix)
         cards = [Card.read(note, terms.secret, f"{prefix}{writer}", writer, rank) for writer, note in enumerate(notes)]
@@ -190,26 +216,31 @@ def meet_at(
         undo.callback(os.close, own)
         hosts = places(cards)
         near = [host == hosts[rank] for host in hosts]
+        ways = agreed(cards, hosts, rank)
         addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
         names = [str(card) for card in cards]
-        mesh = Mesh(door.listeners, names, addresses, rank, terms.secret, terms.tls, upwards=door.upwards)
+        mesh = Mesh(
+            door.listeners, names, addresses, rank, terms.secret, terms.tls, terms.ucx, ways, upwards=door.upwards
+        )
         given = [fd, pidfd]
         if not all(near):
             given.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             undo.callback(os.close, given[2])
-        found = mesh.run(given, deadline, look)
+        met = mesh.run(given, deadline, look)
         undo.pop_all()
     fds = [own if peer == rank else -1 for peer in range(size)]
     events = [given[2] if peer == rank else -1 for peer in range(size)] if given[2:] else []
     crowd = sum(card.boot == cards[rank].boot for card in cards)
     machines, pids = [card.host for card in cards], [card.pid for card in cards]
     links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
-    for peer, (sock, theirs) in found.items():
+    for peer, (sock, theirs, ucx) in met.items():
         links.sockets[peer] = sock
+        if ucx is not None:
+            links.ucx[peer] = ucx
         for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):
             fds[peer] = fd
     try:
-        for sock, _ in found.values():
+        for sock, *_ in met.values():
             steer(sock, terms.sockets.congestion)
     except RendezvousError:
         links.close()

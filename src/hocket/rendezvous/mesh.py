@@ -5,6 +5,7 @@ rank r dials every lower rank, and is dialled by every higher one       all at t
 both prove to belong to the job                                         strangers only ever get this far
 both send their rank and a number, and on one host their outbox, a pidfd of their process and, where there are
      several hosts, an eventfd
+where they talk through UCX, that comes about (ucx)
 both say "met" when they have all that of every rank                    so that none is met by some ranks only
 ```
 
@@ -20,25 +21,36 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from .._core import Credentials
+from .._core import Credentials, Ucx, UcxContext
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .parcels import Incoming, Outgoing
 from .reception import Reception
 from .sockets import Address, Handshake, finish, reach, reason
 from .tls import secured
+from .ucx import Crossing
 
 GREETING = struct.Struct("<IQ")  # the rank, and which of its greetings this is: of two lines the later one counts
 _MET = b"\1"
 _LOST = (EOFError, ConnectionError)  # what shows that the other end has left
 _numbers = itertools.count()
 _LOOK = 0.02  # seconds between two looks of the owner
+_STEP = 0.001  # seconds between two looks at what comes about through UCX
 _AGAIN = 0.005  # seconds between two attempts, where a listener holds too many callers or sent us away
 
 
 Look: TypeAlias = "Callable[[list[int]], object] | None"
+
+
+class Met(NamedTuple):
+    """A connected socket, the peer's descriptors, as many as it was given and none from another host, and the way
+    through UCX, where there is one."""
+
+    sock: socket.socket
+    fds: list[int]
+    ucx: Ucx | None
 
 
 class Gone(RendezvousError):
@@ -56,6 +68,17 @@ class _Line:
         self.greeting = Incoming(sock, GREETING.size, 3)
         self.met = Incoming(sock, len(_MET))
         self.said_met = False
+        self.crossing: Crossing | None = None
+
+    @property
+    def ucx(self) -> Ucx | None:
+        """The way through UCX, where there is one."""
+        return self.crossing.pipe if self.crossing is not None else None
+
+    def close(self) -> None:
+        if self.crossing is not None:
+            self.crossing.close()
+        self.sock.close()
 
     def say(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """A few bytes, which the buffer of a new socket holds."""
@@ -76,23 +99,25 @@ class Mesh:
         rank: int,
         secret: bytes,
         tls: Credentials | None = None,
+        ucx: UcxContext | None = None,
+        ways: Sequence[tuple[str, ...]] = (),
         *,
         upwards: bool = False,
     ) -> None:
         self._listeners, self._names, self._addresses = listeners, names, addresses
-        self._rank, self._secret, self._tls = rank, secret, tls
+        self._rank, self._secret, self._tls, self._ucx = rank, secret, tls, ucx
+        self._ways = ways or [("tcp",)] * len(names)
         self._fds: Sequence[int] = ()
         self._undial = list(range(rank + 1, len(names)) if upwards else range(rank))  # who is still to be dialled
         self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
+        self._crossings: dict[int, _Line] = {}  # those through which UCX comes about
         self._left: dict[int, _Line] = {}  # those whose end has left, and who may come again
         self._nap = Deadline(0.0)  # before anybody is dialled again
         self._undo = ExitStack()  # closes what came, unless all goes well
 
-    def run(
-        self, fds: Sequence[int], deadline: Deadline, look: Look = None
-    ) -> dict[int, tuple[socket.socket, list[int]]]:
-        """Give `fds` to all of this host. A socket and as many descriptors, none from another host, by peer; they are
-        the caller's from now on. `look(ranks)` is called again and again while these are waited for, and may raise.
+    def run(self, fds: Sequence[int], deadline: Deadline, look: Look = None) -> dict[int, Met]:
+        """Give `fds` to all of this host. What came of it, by peer, is the caller's from now on. `look(ranks)` is
+        called again and again while these are waited for, and may raise.
 
         Raises RendezvousError, which names who could not be connected.
         """
@@ -105,7 +130,7 @@ class Mesh:
             except RendezvousError as error:
                 raise self._failed(str(error), type(error)) from error
             self._undo.pop_all()
-        return {peer: (line.sock, line.greeting.fds) for peer, line in self._lines.items()}
+        return {peer: Met(line.sock, line.greeting.fds, line.ucx) for peer, line in self._lines.items()}
 
     def _failed(self, why: str, kind: type[RendezvousError] = RendezvousError) -> RendezvousError:
         return kind(
@@ -131,8 +156,9 @@ class Mesh:
                 ]
                 while not self._all_met():
                     if not deadline.left():
-                        raise RendezvousError(f"no answer within {deadline}")
+                        raise RendezvousError(f"no answer{' through UCX' * bool(self._crossings)} within {deadline}")
                     self._dial()
+                    self._cross()
                     if self._look is not None:
                         self._look(self._missing())
                     limits = [
@@ -140,6 +166,7 @@ class Mesh:
                         deadline.left(),
                         *(hall.tick() for hall in self._halls),
                         _AGAIN if self._undial else None,
+                        _STEP if self._crossings else None,
                     ]
                     for key, _ in selector.select(min(left for left in limits if left is not None)):
                         key.data()
@@ -206,7 +233,7 @@ class Mesh:
         try:
             if line.peer is None and line.greeting.pull():
                 self._know(line)
-            if line.peer is not None and line.met.pull():
+            if line.peer in self._lines and line.met.pull():
                 self._selector.unregister(line.sock)  # it may leave now
         except _LOST:
             self._lose(line)
@@ -214,13 +241,15 @@ class Mesh:
     def _lose(self, line: _Line) -> None:
         """The other end gave up, and may try again; or it is dying, which its pidfd tells a moment later."""
         self._selector.unregister(line.sock)
-        line.sock.close()
+        line.close()
         if line.dialled is not None:
             self._dial_later(line.dialled)
         if line.peer is None:
             line.greeting.close()
         else:
-            self._left[line.peer] = self._lines.pop(line.peer)
+            self._lines.pop(line.peer, None)
+            self._crossings.pop(line.peer, None)
+            self._left[line.peer] = line
             if not line.is_near:
                 return
             self._selector.register(line.greeting.fds[1], selectors.EVENT_READ, partial(self._died, line.peer))
@@ -231,10 +260,11 @@ class Mesh:
 
     def _replace(self, peer: int) -> None:
         """Forget the earlier line of one that has come again."""
-        if (line := self._lines.pop(peer, None)) is not None:  # we have not heard yet that it left
+        line = self._lines.pop(peer, None) or self._crossings.pop(peer, None)
+        if line is not None:  # we have not heard yet that it left
             with suppress(KeyError):  # not there after its "met"
                 self._selector.unregister(line.sock)
-            line.sock.close()
+            line.close()
             line.greeting.close()
         if (line := self._left.pop(peer, None)) is not None and line.is_near:
             self._selector.unregister(line.greeting.fds[1])
@@ -248,11 +278,30 @@ class Mesh:
             or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0)
         ):
             raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
-        earlier = self._lines.get(peer) or self._left.get(peer)
+        earlier = self._lines.get(peer) or self._crossings.get(peer) or self._left.get(peer)
         if earlier is not None and earlier.number > line.number:
             raise EOFError("the peer gave this line up, and has come anew already")
         self._replace(peer)
         line.peer = peer
+        if self._ucx is None or "ucx" not in self._ways[peer]:
+            self._enter(peer, line)
+            return
+        self._crossings[peer] = line
+        line.crossing = Crossing(self._ucx, line.sock, optional="tcp" in self._ways[peer])
+        self._undo.callback(line.crossing.close)
+
+    def _cross(self) -> None:
+        for peer, line in list(self._crossings.items()):
+            assert line.crossing is not None
+            try:
+                if line.crossing.advance():
+                    del self._crossings[peer]
+                    self._enter(peer, line)
+            except _LOST:
+                self._lose(line)
+
+    def _enter(self, peer: int, line: _Line) -> None:
+        """All but its "met" is there."""
         self._lines[peer] = line
         if len(self._lines) == len(self._names) - 1:
             for each in self._lines.values():  # also one that came anew, while another was missing

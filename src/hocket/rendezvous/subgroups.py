@@ -73,7 +73,7 @@ def form(links: Links, gather: Callable[[Array], Array], color: int | None, key:
         if color is not None:
             assert links.terms is not None
             door = undo.enter_context(closing(Door.open(links.terms.towards, links.terms.sockets.interface)))
-            card = door.card(members.index(own), links.terms.alone).pack()
+            card = links.terms.card(door, members.index(own)).pack()
         cards = gather(np.frombuffer(card.ljust(_CARD, b"\0"), np.uint8))
         undo.pop_all()
     if color is None:

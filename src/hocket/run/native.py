@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Failure, Prepared, Program, Tls
+from .._core import Custom, Endpoint, Failure, Pipe, Prepared, Program
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
@@ -34,7 +34,8 @@ class Ends(NamedTuple):
     `fds` are the outboxes (`create_outbox`) of the ranks of this host, and `events` their eventfds, which are needed at
     the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
     to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
-    machine. tls[r], where there is one, is what goes over sockets[r]; `checked`: all that goes there has checksums.
+    machine. pipes[r], where there is one, is how bytes go to and from
+    there, else as they are over sockets[r]; `checked`: all that goes between hosts has checksums.
     """
 
     fds: list[int]
@@ -43,7 +44,7 @@ class Ends(NamedTuple):
     pidfds: list[int]
     places: list[int]
     crowd: int
-    tls: list[Tls | None]
+    pipes: list[Pipe | None]
     checked: bool
 
 
@@ -68,7 +69,7 @@ class Native:
                 slots_bytes(),
                 arena,
                 ends.crowd,
-                ends.tls,
+                ends.pipes,
                 ends.checked,
             )
         except Failure as failure:
