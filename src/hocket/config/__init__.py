@@ -26,8 +26,8 @@ that HOCKET_UCX names, or that is found, by what UCX_TLS says, but for TCP. HOCK
 control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME names the
 interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
 HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
-HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a
-round, which is measured where it is not set.
+HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts carries in the time of
+a round, which is measured where it is not set.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 class SocketOptions:
     """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
-    encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that is
-    to be measured; and over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
+    encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
+    is to be measured; and over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
     libucp that is to be used, and what that may use, as UCX_TLS has it."""
 
     congestion: str = ""
