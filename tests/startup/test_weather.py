@@ -37,9 +37,9 @@ def meet(config: Config) -> Links:
         os.close(fd)
 
 
-def job(port: int, size: int, secret: bytes = SECRET, timeout: float = 20.0, transport: str = "") -> list[Config]:
+def job(port: int, size: int, secret: bytes = SECRET, timeout: float = 20.0, *, alone: bool = False) -> list[Config]:
     at = f"tcp://127.0.0.1:{port}"
-    return [Config(r, size, r, size, at, secret, "HOCKET_RENDEZVOUS", timeout, transport) for r in range(size)]
+    return [Config(r, size, r, size, at, secret, "HOCKET_RENDEZVOUS", timeout, alone) for r in range(size)]
 
 
 def outcome(config: Config) -> str:
@@ -235,7 +235,7 @@ def test_a_thousand_idle_callers_of_every_listener_over_tcp(monkeypatch: pytest.
         threads = threading.active_count()
         ranks = [
             partial(meet, replace(config, launcher="hocket run"))  # rank 0 finds the meeting point as the others do
-            for config in job(port, 2, transport="tcp")
+            for config in job(port, 2, alone=True)
         ]
         with ThreadPoolExecutor(2) as pool:
             found = [each.result(60) for each in [pool.submit(rank) for rank in ranks]]
