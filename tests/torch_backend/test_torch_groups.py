@@ -190,6 +190,7 @@ def far_away(path: str) -> None:
     from hocket.rendezvous import doors
 
     dist.destroy_process_group()
+    os.environ.pop("HOCKET_SECRET", None)  # which the ranks of several hosts have, and with which they would meet
     rank = int(os.environ["RANK"])
     doors.whereabouts = lambda: (f"boot {rank}", "one network")
     with pytest.raises(
