@@ -26,7 +26,7 @@ from oracles import (
 )
 
 from hocket.arrays.ops import BFLOAT16, DTYPES
-from hocket.plans.algorithms import ALGORITHMS
+from hocket.plans.algorithms import ALGORITHMS, plan
 from worlds import SIZES, Worlds
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
@@ -244,6 +244,21 @@ def overlapping(group: Any, algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", [None, *swept("all_reduce")])
 def test_an_out_that_overlaps_the_input(world: Worlds, size: int, algorithm: str) -> None:
     world(size).run(overlapping, algorithm)
+
+
+def on_scattered_hosts(group: Any, places: tuple[int, ...]) -> None:
+    """Owners get several messages of one rank in one step, beside others that come first."""
+    chain = plan("all_reduce", "hierarchical_chain", group.size, places=places)
+    for count in (0, 4, 13, 5000):
+        inputs = [data(F32, "sum", r, count) for r in range(group.size)]
+        x = inputs[group.rank].copy()
+        group.all_reduce(x, out=x, algorithm=chain, order="any")
+        agree(x, fold("sum", inputs), places, count)
+
+
+@pytest.mark.parametrize("places", [(0, 1, 0), (0, 0, 1, 1, 0), (0, 1, 0, 1, 0), (0, 0, 1, 1, 0, 0, 1, 1)])
+def test_in_place_where_hosts_hold_no_neighbours(world: Worlds, places: tuple[int, ...]) -> None:
+    world(len(places)).run(on_scattered_hosts, places)
 
 
 def scalars(group: Any) -> None:

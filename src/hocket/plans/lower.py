@@ -128,7 +128,8 @@ class _Lowering:
                     raise NotInPlace
             else:
                 fold.sources.append(Source(move.sender, _mark(step, move.src), move.src))
-            written.update((self._home(slot), fold) for slot in move.dst.slots())
+            for slot in move.dst.slots():
+                written.setdefault(self._home(slot), fold)  # the first: what was there is gone for all others
             if self.weights and move.verb == REDUCE:
                 fold.finished = self.weights.finished(self.rank, move.dst)
 
