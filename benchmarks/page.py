@@ -214,14 +214,14 @@ def torch(found: dict[str, Any]) -> list[str]:
     parts = []
     for key in (key for key in found if key.startswith("torch ")):
         rows: list[Row] = found[key]
-        ranks, each = rows[0]["ranks"], key.split()[1]
-        apart = "x" in each
+        layout = key.split()[1]
+        apart = "x" in layout
         names_of = " ".join(dict.fromkeys(row["collective"] for row in rows))
         sizes = listed(sorted({row["bytes"] for row in rows if row["collective"] == "all_reduce"}))
         lines = [_torch_line(group, apart) for group in groups(rows, "collective", "bytes")]
-        run, where = ("sudo hocket", f"--hosts {each}") if apart else ("hocket", f"--ranks {ranks}")
+        run, where = ("sudo hocket", f"--hosts {layout}") if apart else ("hocket", f"--ranks {layout}")
         parts += [
-            f"### {' hosts x '.join(each.split('x'))}{'' if apart else ' ranks'}",
+            f"### {layout.replace('x', ' hosts x ')}" if apart else f"### {layout} ranks",
             command(f"{run} bench {names_of} --api torch {where} --sizes {sizes} --vs gloo"),
             table(["", "size", *names(rows).values(), "ratio", "goal", ""], lines),
         ]

@@ -24,7 +24,9 @@ void bind_ucx(nb::module_& m) {
            })
       .def(
           "connect",
-          [](ucx::Pipe& self, const nb::bytes& address) { self.connect(std::string(address.c_str(), address.size())); },
+          [](ucx::Pipe& self, const nb::bytes& address) {
+            return self.connect(std::string(address.c_str(), address.size()));
+          },
           "address"_a)
       .def("greeted", &ucx::Pipe::greeted)
       .def("transports", &ucx::Pipe::transports)

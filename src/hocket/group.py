@@ -449,9 +449,8 @@ class Group:
             if part is None:
                 return None
             size = len(part.members)
-            wire = self.topology.wire if self.topology.hosts > 1 else 0
-            meet = partial(meet_part, part, self._links, deadline=deadline, look=look)
-            return assemble(part.rank, size, self.timeout, meet, wire)
+            link = partial(meet_part, part, self._links, deadline=deadline, look=look)
+            return assemble(part.rank, size, self.timeout, link, self.topology.wire)
 
         return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
 

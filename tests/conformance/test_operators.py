@@ -108,21 +108,16 @@ def second(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
     return np.full_like(out, 99)  # ignored
 
 
-def in_rank_order(collective: str, size: int) -> list[str | None]:
-    """The algorithms that serve operators which do not commute, and the default."""
-    ways = (name for of, name in ALGORITHMS if of == collective)
-    return [
-        None,
-        *(
-            name
-            for name in ways
-            if check(plan(collective, name, size, size - 1 if collective == "reduce" else 0)).rank_order
-        ),
-    ]
+def in_rank_order(collective: str, places: tuple[int, ...]) -> list[str | None]:
+    """The algorithms that serve operators which do not commute where ranks lie so, and the default."""
+    size = len(places)
+    root = size - 1 if collective == "reduce" else 0
+    plans = {name: plan(collective, name, size, root, places=places) for of, name in ALGORITHMS if of == collective}
+    return [None, *(name for name, each in plans.items() if check(each).rank_order)]
 
 
 def custom(group: Any) -> None:
-    n, rank = group.size, group.rank
+    n, rank, places = group.size, group.rank, group.topology.places
     for count in (0, 1, n + 1, 9000):
         inputs = [np.array(data(F32, "sum", r, count)) for r in range(n)]
         maps = [
@@ -133,7 +128,7 @@ def custom(group: Any) -> None:
         for other in maps[1:]:
             expected, left = np.empty_like(expected), expected
             compose(left, other, expected)
-        for algorithm in in_rank_order("all_reduce", n):
+        for algorithm in in_rank_order("all_reduce", places):
             what = (algorithm, count, n)
             agree(group.all_reduce(inputs[rank], op=np.fmax, algorithm=algorithm), fold("max", inputs), "fmax", *what)
             agree(group.all_reduce(inputs[rank], op=second, algorithm=algorithm), inputs[-1], "second", *what)
@@ -143,12 +138,12 @@ def custom(group: Any) -> None:
                 x = given[rank].copy()
                 assert group.all_reduce(x, op=op, out=x, algorithm=algorithm) is x
                 agree(x, wanted, op.__name__, "in place", *what)
-        for algorithm in in_rank_order("reduce", n):
+        for algorithm in in_rank_order("reduce", places):
             for root in range(n):
                 y = group.reduce(maps[rank], op=compose, root=root, algorithm=algorithm)
                 agree(y, expected if rank == root else None, "reduce, compose", algorithm, root, count)
         sizes = rows_of(count, n)
-        for algorithm in in_rank_order("reduce_scatter", n):
+        for algorithm in in_rank_order("reduce_scatter", places):
             y = group.reduce_scatter(maps[rank], op=compose, sizes=sizes, algorithm=algorithm)
             agree(y, expected[sum(sizes[:rank]) : sum(sizes[: rank + 1])], "reduce_scatter, compose", algorithm, count)
 
@@ -156,7 +151,7 @@ def custom(group: Any) -> None:
 @every_size
 def test_custom_ops_in_rank_order(world: Worlds, size: int) -> None:
     world(size).run(custom)
-    assert "two_shot" in in_rank_order("all_reduce", size)
+    assert "two_shot" in in_rank_order("all_reduce", (0,) * size)
 
 
 def every_dtype(group: Any) -> None:

@@ -24,6 +24,7 @@ import pytest
 
 import hocket
 from certificates import certified
+from hocket._core import Ucx, UcxContext
 from moments import Signs, descriptors, seconds, stopped
 from worlds import Died, World, Worlds, raised
 
@@ -125,6 +126,21 @@ def forks(group: Any) -> int:
 
 def test_a_forked_child_leaves_it_alone(world: Worlds) -> None:
     assert world(2).run(forks, fresh=True) == [4, 4]
+
+
+def joined(_: Any) -> list[bool]:
+    """Two ends in this process, and whether UCX would tell each if the way broke: of its shared memory it does not."""
+    context, sockets = UcxContext(os.environ["HOCKET_UCX"], "posix,sysv,self"), socket.socketpair()
+    ends = [Ucx(context, sock.fileno()) for sock in sockets]
+    tell = [one.connect(other.address()) for one, other in zip(ends, reversed(ends), strict=True)]
+    for end, sock in zip(ends, sockets, strict=True):
+        end.close()
+        sock.close()
+    return tell
+
+
+def test_both_ends_know_whether_a_break_is_told(world: Worlds) -> None:
+    assert world(2).run(joined) == [[False, False]] * 2
 
 
 # ---- bad weather -----------------------------------------------------------------------------------------------------

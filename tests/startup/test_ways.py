@@ -5,15 +5,18 @@ What then goes through UCX is in tests/promises/test_ucx.py.
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hocket.addresses import Peer, peers
 from hocket.config import Config, Given, SocketOptions, job_sockets
 from hocket.errors import RendezvousError
+from hocket.rendezvous import ucx
 from hocket.rendezvous.cards import Card
-from hocket.rendezvous.ucx import agreed
+from hocket.rendezvous.ucx import Crossing, agreed
 from worlds import raised
 
 # ---- what is asked for -----------------------------------------------------------------------------------------------
@@ -96,3 +99,49 @@ def test_what_cannot_be_is_the_same_error_everywhere() -> None:
             raise RendezvousError(told.pop())
         near = [replace(each, host="one") for each in cards]
         assert agreed(near, [0] * 4, 1) == [()] * 4
+
+
+class Way:
+    """What UCX offers one end, which is told of errors or not."""
+
+    def __init__(self, tells: bool, _: int) -> None:
+        self.tells, self.is_open = tells, True
+
+    def address(self) -> bytes:
+        return b"here"
+
+    def connect(self, _: bytes) -> bool:
+        return self.tells
+
+    def greeted(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+@pytest.mark.parametrize("optional", [True, False])
+@pytest.mark.parametrize("tells", [(True, True), (False, False), (True, False)])
+def test_both_ends_are_told_of_errors_or_none(
+    tells: tuple[bool, bool], optional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is told and one that is not would use UCX in different ways: then both go on over TCP, or none can."""
+    monkeypatch.setattr(ucx, "Ucx", Way)
+    sockets = socket.socketpair()
+    for sock in sockets:
+        sock.setblocking(False)
+    ends: list[Any] = [Crossing(told, sock, optional=optional) for told, sock in zip(tells, sockets, strict=True)]  # type: ignore[arg-type]
+    pipes = [end.pipe for end in ends]
+    assert not ends[0].advance()  # the other has not answered
+    if tells[0] == tells[1] or optional:
+        assert ends[1].advance()
+        assert ends[0].advance()
+    else:
+        for end in reversed(ends):
+            assert "the two ends chose different transports of UCX; HOCKET_TRANSPORT=shm,ucx,tcp" in str(
+                raised(RendezvousError, end.advance)
+            )
+    assert [pipe.is_open for pipe in pipes] == [tells[0] == tells[1]] * 2
+    assert [end.pipe is not None for end in ends] == [tells[0] == tells[1]] * 2
+    for sock in sockets:
+        sock.close()

@@ -45,6 +45,21 @@ def test_ranks_must_agree_on_it(hocket: Hocket) -> None:
     assert "do all agree on HOCKET_WIRE?" in done.stdout, done
 
 
+def test_who_leaves_meanwhile_is_named(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import hocket.group\n"
+        "if rank == 1: hocket.group.measure = lambda *_: 1 / 0\n"
+        "try: hocket.init(20)\n"
+        "except (hocket.RendezvousError, ZeroDivisionError) as error: say(rank, type(error).__name__, error)\n"
+    )
+    done = hocket.run("run", "-n", "3", script, environ=TCP)
+    first, second, third = sorted(done.stdout.splitlines())
+    assert second == "1 ZeroDivisionError division by zero", done
+    for said in (first, third):
+        assert "RendezvousError the ranks met, but not for long: rank 1 " in said, done
+        assert "left with ZeroDivisionError: division by zero" in said, done
+
+
 def test_it_is_a_number_of_bytes() -> None:
     for text, nbytes in (("", 0), ("1500", 1500), ("64K", 64 << 10), ("1M", 1 << 20)):
         assert Config.from_env({"HOCKET_WIRE": text}).sockets.wire == nbytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +16,7 @@ from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
 from ..plans.lower import NotInPlace, lower
 from ..plans.plan import Plan
-from ..plans.program import Rows
+from ..plans.program import Rows, Share
 from ..tuning.choose import segment_bytes, slots_bytes
 from ..tuning.topology import Topology, this_host
 from .arena import Arena
@@ -34,8 +35,8 @@ class Ends(NamedTuple):
     `fds` are the outboxes (`create_outbox`) of the ranks of this host, and `events` their eventfds, which are needed at
     the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
     to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
-    machine. pipes[r], where there is one, is how bytes go to and from
-    there, else as they are over sockets[r]; `checked`: all that goes between hosts has checksums.
+    machine. pipes[r], where there is one, is how bytes go to and from there, else as they are over sockets[r];
+    `checked`: all that goes between hosts has checksums.
     """
 
     fds: list[int]
@@ -78,7 +79,7 @@ class Native:
         self._segment = segment_bytes(self.topology.host)
         self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
         self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
-        self._in_place: dict[Plan, bool] = {}
+        self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
 
     def prepare(
         self,
@@ -109,19 +110,7 @@ class Native:
 
     def can_run_in_place(self, plan: Plan, in_place: bool) -> bool:
         """Whether one array may be input and output: so it must be as a plan, `in_place`, and as this rank's share."""
-        can = self._in_place.get(plan)
-        if can is None:
-            if len(self._in_place) >= MOST_PROGRAMS:
-                self._in_place.clear()
-            can = self._in_place[plan] = in_place and self._lowers_in_place(plan)
-        return can
-
-    def _lowers_in_place(self, plan: Plan) -> bool:
-        try:
-            self._lower(plan, in_place=True, spans=True)
-        except NotInPlace:
-            return False
-        return True
+        return in_place and self._lowers_in_place(plan)
 
     def _bind(
         self, signature: Signature, plan: Plan, received: tuple[int, ...] | None, in_place: bool, op: Op | None
@@ -162,6 +151,14 @@ def create_outbox(size: int) -> int:
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
     os.ftruncate(fd, Endpoint.outbox_bytes(size, slots_bytes(), this_host().memory))
     return fd
+
+
+def _lowers_in_place(lowered: Callable[..., Share], plan: Plan) -> bool:
+    try:
+        lowered(plan, in_place=True, spans=True)
+    except NotInPlace:
+        return False
+    return True
 
 
 def _custom(op: Op | None, dtype: np.dtype[Any]) -> Custom | None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 KIB = 1 << 10
-WIRE = 256 * KIB  # of the links between hosts on which the sizes of `choose` were found
+WIRE = 256 * KIB  # with which the sizes of `choose` were found, over veth
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 

@@ -3,12 +3,13 @@ bytes are worth more there.
 
     time of a call = rounds * round + bytes on the busiest link * time of a byte          wire = round / time of a byte
 
-It is measured where a group is formed, by gathering small rows and longer ones, and all ranks get the same. A link that
-is faster than those on which the sizes of `choose` were found changes nothing; on a slower one they shrink.
+It is measured where a group is formed, by gathering small rows and longer ones, and all ranks get the same. No more is
+believed than that with which the sizes of `choose` were found; with less they shrink.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -46,6 +47,8 @@ def measure(gather: Callable[[Array], Array], crossing: int, clock: Callable[[],
 
 
 def rounded(carried: float, beyond: float) -> int:
-    """`carried / beyond`, as a power of two within the bounds."""
+    """`carried / beyond`, as the nearest power of two within the bounds; without logarithms, which processors may take
+    differently."""
     wire = carried / beyond if beyond > 0 else WIRE
-    return 1 << int(np.log2(min(max(wire, LEAST), WIRE)) + 0.5)
+    mantissa, exponent = math.frexp(min(max(wire, LEAST), WIRE))
+    return 1 << (exponent - (mantissa < math.sqrt(0.5)))
