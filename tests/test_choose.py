@@ -41,6 +41,13 @@ def chosen(collective: str, places: list[int]) -> set[str]:
     return {choose(collective, nbytes, len(places), Topology.of(places)).algorithm for nbytes in sizes}
 
 
+def test_what_every_pass_rounds_is_folded_in_one() -> None:
+    for places in arrangements(8):
+        for bit in range(36):
+            taken = choose("all_reduce", 1 << bit, 8, Topology.of(places), one_pass=True).algorithm
+            assert taken in ("one_shot", "two_shot"), (places, bit)
+
+
 def test_the_choice_does_not_show_in_the_bits() -> None:
     """Wherever the ranks lie and however long the vector, they are those of a sum from the first rank to the last."""
     seen = set()

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import hocket
@@ -103,6 +104,12 @@ def bits(group: hocket.Group) -> None:
         for x in every[1:]:
             total += x
         same(group.all_reduce(every[group.rank]), total)
+        for kind in (np.float16, ml_dtypes.bfloat16):  # summed in float32, and rounded once
+            short = [x.astype(kind) for x in every]
+            total = short[0].astype(np.float32)
+            for x in short[1:]:
+                total += x.astype(np.float32)
+            same(group.all_reduce(short[group.rank]), total.astype(kind))
 
 
 def wire(group: hocket.Group) -> None:

@@ -41,6 +41,8 @@ _KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat1
 DTYPES: dict[Dtype, int] = {
     BFLOAT16 if name == "bfloat16" else np.dtype(name): code for code, name in enumerate(_KINDS.split())
 }
+# They are folded in float32 and rounded at the end of each pass: more passes give other bits.
+ROUNDED = (np.dtype(np.float16), BFLOAT16)
 OPS: dict[str, int] = {
     name: code
     for code, name in enumerate(("sum", "product", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor"))

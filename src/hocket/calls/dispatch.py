@@ -19,7 +19,7 @@ import numpy as np
 from .._core import Persistent as Persistent
 from .._core import Prepared
 from ..arrays.buffers import Buffers
-from ..arrays.ops import DTYPES, Op
+from ..arrays.ops import DTYPES, ROUNDED, Op
 from ..arrays.shapes import split
 from ..deadline import Deadline
 from ..plans.algorithms import name_of
@@ -177,7 +177,9 @@ class Dispatch:
         `proved` raises."""
         signature, algorithm, topology = call.signature, call.how.algorithm, self.native.topology
         if algorithm is None:
-            algorithm = choose(signature.collective, signature.nbytes, self.size, topology).algorithm
+            one_pass = signature.dtype in ROUNDED and signature.order == "same"
+            nbytes = signature.nbytes
+            algorithm = choose(signature.collective, nbytes, self.size, topology, one_pass=one_pass).algorithm
         chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline, topology.places)
         op = call.op
         if op is not None and op.function is not None and signature.order == "same" and not chosen.facts.rank_order:

@@ -36,7 +36,10 @@ from .symbols import Batch, Items, Mask, Memory
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a plan that keeps its promise. The three about brackets are true of one that reduces nothing."""
+    """What is true of a plan that keeps its promise. The three about brackets are true of one that reduces nothing.
+
+    Of 16-bit floats, which are rounded at the end of each pass, the bits depend on the passes as well as the bracket.
+    """
 
     in_place: bool  # right also where `out` lies in the memory of `inp`
     same_everywhere: bool  # all ranks that get a chunk get the same bracket of it, hence the same bits

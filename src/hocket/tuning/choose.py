@@ -28,8 +28,11 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(collective: str, nbytes: int, size: int, topology: Topology | None = None) -> Choice:
-    """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here)."""
+def choose(
+    collective: str, nbytes: int, size: int, topology: Topology | None = None, *, one_pass: bool = False
+) -> Choice:
+    """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here).
+    `one_pass`: each element is to be folded at once, since every pass rounds it."""
     topology = topology or Topology.of([0] * size)
     host = topology.host
     if collective == "barrier":
@@ -42,7 +45,8 @@ def choose(collective: str, nbytes: int, size: int, topology: Topology | None = 
         return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    if is_shared and topology.is_in_blocks and nbytes >= (limit := CHAIN * topology.wire * (topology.hosts - 1)):
+    may_chain = is_shared and topology.is_in_blocks and not one_pass
+    if may_chain and nbytes >= (limit := CHAIN * topology.wire * (topology.hosts - 1)):
         return Choice("hierarchical_chain", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if topology.hosts > 1:
         more = topology.crossing * (size - 2)  # times nbytes / size goes over the busiest link than in two rounds

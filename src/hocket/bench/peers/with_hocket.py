@@ -13,7 +13,7 @@ import numpy as np
 
 import hocket
 from hocket import _core
-from hocket.arrays.ops import DTYPES, NAMES, OPS
+from hocket.arrays.ops import DTYPES, NAMES, OPS, ROUNDED
 from hocket.tuning.choose import choose
 
 from .data import REDUCES, Array, Task, block, kind
@@ -62,8 +62,10 @@ class Hocket:
     def ran(self, task: Task) -> str:
         if task.collective == "send_recv" or task.form in LIMITS:
             return ""
-        nbytes = task.count * kind(task.dtype).itemsize
-        return task.algorithm or choose(task.collective, nbytes, self.size, self.group.topology).algorithm
+        dtype = kind(task.dtype)
+        nbytes, one_pass = task.count * dtype.itemsize, dtype in ROUNDED
+        chosen = choose(task.collective, nbytes, self.size, self.group.topology, one_pass=one_pass)
+        return task.algorithm or chosen.algorithm
 
 
 def waited(call: Callable[..., Any]) -> Run:
