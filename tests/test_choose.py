@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import reduce
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
+from hocket.plans.lower import breadth, lower
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes
 from hocket.tuning.topology import Host, Topology, cache_bytes
 
@@ -80,6 +82,31 @@ def test_messages_fit_into_the_slots_of_any_host() -> None:
         host = Host(cores=4, l2=l2, memory=1 << 30)
         assert 0 < segment_bytes(host) <= slots_bytes(host) // 2
         assert segment_bytes(host) % 64 == 0  # so that no element is cut
+
+
+def test_a_step_fits_into_the_slots_of_any_host() -> None:
+    """One message of it may leave the end of the ring unused, where it does not fit there."""
+    for l2 in (0, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 64 << 20):
+        host = Host(cores=4, l2=l2, memory=1 << 30)
+        for broad in (1, 2, 3, 5, 7, 63, 1000, 4096):
+            segment = segment_bytes(host, broad)
+            assert 0 < segment <= segment_bytes(host)
+            assert segment % 64 == 0
+            assert (broad + 1) * segment <= slots_bytes(host)
+
+
+@pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)
+def test_a_step_is_as_broad_as_its_broadest_share(key: tuple[str, str]) -> None:
+    for size in (1, 2, 3, 4, 5, 8):
+        for places in [(0,) * size, tuple(arrangements(size)[-2])]:
+            try:
+                value = plan(*key, size, places=places)
+            except ValueError:  # not for this size
+                continue
+            for spans in (False, True):
+                shares = [lower(value, rank, spans=spans) for rank in range(size)]
+                steps = [Counter(send.step for send in share.sends) for share in shares]
+                assert breadth(value, spans=spans) == max(1, *(n for step in steps for n in step.values()), 1)
 
 
 def test_the_choice_says_why() -> None:

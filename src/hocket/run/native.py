@@ -14,11 +14,11 @@ from .._core import Custom, Endpoint, Failure, Pipe, Prepared, Program
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
-from ..plans.lower import NotInPlace, lower
+from ..plans.lower import NotInPlace, breadth, lower
 from ..plans.plan import Plan
 from ..plans.program import Rows, Share
 from ..tuning.choose import segment_bytes, slots_bytes
-from ..tuning.topology import Topology, this_host
+from ..tuning.topology import ANY_HOST, Topology, this_host
 from .arena import Arena
 from .signature import Signature
 
@@ -60,6 +60,7 @@ class Native:
     def __init__(self, rank: int, ends: Ends) -> None:
         self.rank, self.size = rank, len(ends.fds)
         arena = this_host().memory
+        self.topology = Topology.of(ends.places)
         try:
             self.endpoint = Endpoint(
                 rank,
@@ -67,7 +68,7 @@ class Native:
                 ends.sockets,
                 ends.pidfds,
                 ends.events,
-                slots_bytes(),
+                slots_bytes(self.topology.host),
                 arena,
                 ends.crowd,
                 ends.pipes,
@@ -75,10 +76,9 @@ class Native:
             )
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
-        self.topology = Topology.of(ends.places)
-        self._segment = segment_bytes(self.topology.host)
         self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
         self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
+        self._breadth = lru_cache(MOST_SHARES)(breadth)
         self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
 
     def prepare(
@@ -116,7 +116,9 @@ class Native:
         self, signature: Signature, plan: Plan, received: tuple[int, ...] | None, in_place: bool, op: Op | None
     ) -> tuple[Program, int]:
         itemsize = signature.dtype.itemsize
-        share = self._lower(plan, in_place=in_place, spans=max(signature.nbytes, 1) <= self._segment)
+        # A span is one message, which must not be cut: what begins in the middle of it would be cut elsewhere.
+        spans = max(signature.nbytes, 1) <= self._segment(plan, spans=True)
+        share = self._lower(plan, in_place=in_place, spans=spans)
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
             coming = Signature(signature.collective, signature.dtype, (sum(received),), sizes=received)
@@ -128,7 +130,7 @@ class Native:
             rows.sends,
             rows.receives,
             *self._strangers(rows, signals),
-            segment=self._segment,
+            segment=self._segment(plan, spans=spans),
             tmp_bytes=rows.tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
@@ -140,6 +142,10 @@ class Native:
         )
         return program, signature.fingerprint(plan)
 
+    def _segment(self, plan: Plan, *, spans: bool) -> int:
+        """The same on every rank, as the plan and the topology are."""
+        return segment_bytes(self.topology.host, self._breadth(plan, spans=spans))
+
     def _strangers(self, rows: Rows, signals: bool) -> tuple[list[int], list[int]]:
         """The ranks that this one hears nothing from, and those that it tells nothing."""
         others = set(range(self.size)) - {self.rank}
@@ -147,9 +153,11 @@ class Native:
 
 
 def create_outbox(size: int) -> int:
-    """A new memory file that fits one rank of a group of `size`; the caller closes it. Gone with its last user."""
+    """A new memory file that fits one rank of a group of `size`, wherever the others turn out to be; the caller closes
+    it. Gone with its last user."""
+    slots = max(slots_bytes(host) for host in (this_host(), ANY_HOST))
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
-    os.ftruncate(fd, Endpoint.outbox_bytes(size, slots_bytes(), this_host().memory))
+    os.ftruncate(fd, Endpoint.outbox_bytes(size, slots, this_host().memory))
     return fd
 
 

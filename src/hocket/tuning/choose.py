@@ -66,14 +66,16 @@ def choose(
     return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
 
 
-def segment_bytes(host: Host | None = None) -> int:
-    """Bytes of one message of a long vector.
+def segment_bytes(host: Host | None = None, breadth: int = 1) -> int:
+    """Bytes of one message of a long vector, where a rank sends up to `breadth` messages in one step.
 
-    Small enough that what is in flight stays in the second-level cache; large enough that ranks seldom wait, or, where
-    they share a core, change places.
+    Small enough that what is in flight stays in the second-level cache, and that a whole step fits into half of the
+    slots, so that no rank waits in a circle for others to read; large enough that ranks seldom wait, or, where they
+    share a core, change places.
     """
     host = host or this_host()
-    return max(16 * KIB, min(256 * KIB, host.l2 // 8 // 64 * 64))
+    fitting = slots_bytes(host) // (2 * breadth)
+    return max(64, min(fitting, max(16 * KIB, min(256 * KIB, host.l2 // 8))) // 64 * 64)
 
 
 def slots_bytes(host: Host | None = None) -> int:
