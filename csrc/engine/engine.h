@@ -5,11 +5,12 @@
 //
 //     (step + segment, step, index)
 //
-// each by its own cursor. Every rank uses this one global order, so the least unfinished pair can always proceed,
-// whatever the depth of the buffers: nothing deadlocks, and both ends of a channel list its messages alike, so nothing
-// is matched. The cursors meet in two places only: a send waits for the receive that made its bytes (`after`), and a
-// receive waits for the sends that still have to read what it overwrites (`before`). Where messages come from afar, a
-// third one goes ahead of the receives and tells the port where copies go, so that they land there.
+// each by its own cursor. Every rank uses this one global order, so both ends of a channel list its messages alike, and
+// nothing is matched. And nothing deadlocks where a rank's slots have room for what it sends in one (step + segment,
+// step): the least of these that is unfinished anywhere can always proceed (docs/decisions/0018). The cursors meet in
+// two places only: a send waits for the receive that made its bytes (`after`), and a receive waits for the sends that
+// still have to read what it overwrites (`before`). Where messages come from afar, a third one goes ahead of the
+// receives and tells the port where copies go, so that they land there.
 #pragma once
 
 #include <cstdint>
