@@ -2,19 +2,39 @@
 
 namespace hocket {
 
+namespace {
+
+constexpr uint64_t worth_timing = 64 << 10;  // bytes, beside which a look at the clock is nothing
+
+}  // namespace
+
 void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline) {
   Program& program = call.program;
+  Meter* const meter = program.meter.get();
+  const bool is_long = program.inp_bytes + program.out_bytes >= worth_timing;
+  const uint64_t weight = meter == nullptr ? 0 : meter->weight(is_long);
+  Clock::duration waited{};
+  const auto now = [&] { return weight == 0 ? Clock::time_point() : Clock::now(); };
+  const Clock::time_point begun = now();
+  Clock::time_point moved;
   try {
     agreement.describe(call.fingerprint, program.text);
     const uint64_t number = agreement.enter(call.fingerprint, call.out);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
-    run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline);
+    run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,
+        weight == 0 ? nullptr : &waited);
+    moved = now();
     agreement.meet(program.unheard, deadline);
   } catch (...) {
     agreement.fence(call.inp, program.inp_bytes);
     agreement.fence(call.out, program.out_bytes);
     throw;
   }
+  if (meter == nullptr) return;
+  meter->add(program.bytes, program.flows);
+  if (weight == 0) return;
+  const Clock::time_point met = Clock::now();
+  meter->time(weight, met - begun, waited + (met - moved));
 }
 
 }  // namespace hocket

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <optional>
 
 namespace hocket {
@@ -68,7 +69,8 @@ class Cursor {
 
 class Run {
  public:
-  Run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline)
+  Run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
+      Clock::duration* waited)
       : program_(program),
         port_(port),
         call_(call),
@@ -76,7 +78,7 @@ class Run {
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),
         deadline_(deadline),
-        wait_(port, deadline) {
+        wait_(port, deadline, waited) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;
@@ -345,12 +347,25 @@ void measure(Program& program) {
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }
+  std::map<int32_t, Flow> flows;
+  const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
+  for (const Send& s : program.sends) {
+    for (int32_t peer : s.peers) with(peer).sent += s.bytes;
+  }
+  for (const Receive& r : program.receives) {
+    for (const Source& source : r.sources) {
+      if (source.peer != local) with(source.peer).received += r.bytes;
+    }
+  }
+  program.flows.clear();
+  for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
 }
 
-void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline) {
+void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
+         Clock::duration* waited) {
   program.scratch.resize(program.tmp_bytes);
   program.protocols.resize(program.sends.size());
-  Run(program, port, call, inp, out, deadline).finish();
+  Run(program, port, call, inp, out, deadline, waited).finish();
 }
 
 }  // namespace hocket

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/meter.h"
 #include "engine/port.h"
 #include "kernels/reduce.h"
 
@@ -84,19 +85,23 @@ struct Program {
   std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  bool slow;                      // `custom` is a function of Python's, which may take longer than the call
-  uint64_t inp_bytes, out_bytes;  // of the caller's memory, as far as this program touches it
-  std::string text;               // what an error calls it
+  bool slow;                       // `custom` is a function of Python's, which may take longer than the call
+  uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
+  std::string text;                // what an error calls it
+  std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
+  uint64_t bytes = 0;              // of the vector, which it counts
+  std::vector<Flow> flows{};       // the same for peers
   // What lasts from run to run only to save its allocation.
   std::vector<std::byte> scratch;   // tmp
   std::vector<Protocol> protocols;  // one per send
 };
 
-// Finds `inp_bytes` and `out_bytes`, when the lists are complete.
+// Finds `inp_bytes`, `out_bytes` and `flows`, when the lists are complete.
 void measure(Program& program);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
-// and others may still read and write the caller's memory.
-void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline);
+// and others may still read and write the caller's memory. What it waits is added to `waited`, if that is there.
+void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
+         Clock::duration* waited = nullptr);
 
 }  // namespace hocket

@@ -125,6 +125,7 @@ bool Mailbox::send_now(int destination, int64_t tag, std::string_view meta, cons
   if (closed_ || out.failure || !out.queue.empty()) return false;
   if (!out.stream->send(tag, meta, static_cast<const std::byte*>(data), bytes)) return false;
   waiter_.notify(destination);
+  out.moved.add(bytes);
   return true;
 }
 
@@ -151,6 +152,7 @@ bool Mailbox::receive_now(int source, int64_t tag, std::string_view meta, void* 
   if (!takes_at_once(in) || in.stream->empty()) return false;
   if (!in.stream->take(tag, meta, static_cast<std::byte*>(data), bytes)) return false;
   waiter_.notify(source);
+  in.moved.add(bytes);
   return true;
 }
 
@@ -265,6 +267,12 @@ std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
   if (const Arrival* message = matching_->first_for(source, tag)) return message->envelope;
   if (source != any_source && incoming_[source].failure) throw *incoming_[source].failure;
   return std::nullopt;
+}
+
+std::pair<Mailbox::Moved, Mailbox::Moved> Mailbox::moved(int peer) const {
+  require_peer(peer, 0);
+  const Lock lock(mutex_);
+  return {outgoing_[peer].moved, incoming_[peer].moved};
 }
 
 bool Mailbox::progress() {

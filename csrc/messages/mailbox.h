@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "messages/stream.h"
@@ -101,6 +102,13 @@ class Mailbox {
 
   // Where the message that a receive has claimed came from; nothing if it has claimed none.
   std::optional<int> source(const Ticket& ticket);
+
+  // What was sent to a peer and is done, and what has come from it, as a whole.
+  struct Moved {
+    uint64_t messages = 0, bytes = 0;
+    void add(uint64_t more) { messages += 1, bytes += more; }
+  };
+  std::pair<Moved, Moved> moved(int peer) const;
 
   // Waits until everything sent is on its way, for each send until its own deadline. Throws what signals throw.
   void flush();

@@ -42,6 +42,7 @@ bool Mailbox::push(int destination) {
     waiter_.notify(destination);
     moved = true;
     if (send.moved < send.bytes) continue;
+    out.moved.add(send.bytes);
     finish(send);
     out.queue.pop_front();
   }
@@ -116,6 +117,8 @@ bool Mailbox::pull_from_self() {
       }
     }
     if (!placed(in)) break;
+    out.moved.add(send.bytes);
+    in.moved.add(send.bytes);
     finish(send);
     out.queue.pop_front();
     in.receive.reset();
@@ -149,6 +152,7 @@ void Mailbox::uncount(Arrival& message) {
 }
 
 void Mailbox::end_message(Incoming& in) {
+  in.moved.add(in.message->envelope.bytes);
   if (in.receive && in.receive->kind == Operation::receive) finish(*in.receive);
   in.receive.reset();
   in.message.reset();

@@ -15,6 +15,7 @@ struct Mailbox::Outgoing {
 
   std::unique_ptr<StreamWriter> stream;  // none to oneself
   std::deque<Ticket> queue{};
+  Moved moved{};
   std::optional<Failure> failure{};
 };
 
@@ -29,6 +30,7 @@ struct Mailbox::Incoming {
   std::shared_ptr<Arrival> message{};           // the one in the middle of which we are
   Ticket receive{};                             // its receive, if it has one
   uint64_t unclaimed = 0, unclaimed_bytes = 0;  // on the heap
+  Moved moved{};
   std::optional<Failure> failure{};
 };
 

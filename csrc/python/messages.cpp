@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
 
@@ -281,6 +282,11 @@ nb::object Messages::receive_new(int source, int64_t tag, const std::string& tex
   return outcome(begin(text, seconds, true, post), waits);
 }
 
+Messages::Moved Messages::moved(int peer) const {
+  const auto [sent, received] = mailbox().moved(peer);
+  return {sent.messages, sent.bytes, received.messages, received.bytes};
+}
+
 void Messages::flush() {
   {
     const Unlocked unlocked;
@@ -411,6 +417,7 @@ void bind_messages(nb::module_& m) {
       .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a,
            "waits"_a)
       .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
+      .def("moved", &Messages::moved, "peer"_a)
       .def_ro("fast", &Messages::fast)
       .def_ro("slow", &Messages::slow)
       .def("flush", &Messages::flush)

@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,10 @@ class Messages {
   nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits);
 
   uint64_t fast = 0, slow = 0;  // messages that went the fast path, and others; by Python's lock
+
+  // Messages and bytes that were sent to a peer, and that have come from it.
+  using Moved = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
+  Moved moved(int peer) const;
 
   void flush();  // as those of Mailbox
   void close();

@@ -40,7 +40,7 @@ CustomFold custom_fold(nb::object custom) {
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
                   uint64_t itemsize, uint64_t divisor, bool signals, int dtype, int op, nb::object custom,
-                  std::string text) {
+                  std::string text, std::shared_ptr<Meter> meter, uint64_t bytes) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -56,6 +56,9 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .inp_bytes = 0,
                      .out_bytes = 0,
                      .text = std::move(text),
+                     .meter = std::move(meter),
+                     .bytes = bytes,
+                     .flows = {},
                      .scratch = {},
                      .protocols = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
@@ -138,7 +141,23 @@ NB_MODULE(_core, m) {
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
-           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a);
+           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a, "meter"_a,
+           "bytes"_a);
+  nb::class_<Traffic>(m, "Traffic")
+      .def(nb::init<size_t>(), "size"_a)
+      .def(
+          "of",
+          [](const Traffic& self, size_t peer) {
+            const Traffic::Peer& p = self.peers.at(peer);
+            return std::tuple(p.sent.get(), p.received.get());
+          },
+          "peer"_a);
+  nb::class_<Meter>(m, "Meter")
+      .def(nb::init<std::shared_ptr<Traffic>>(), "traffic"_a)
+      .def_prop_ro("calls", [](const Meter& self) { return self.calls.get(); })
+      .def_prop_ro("bytes", [](const Meter& self) { return self.bytes.get(); })
+      .def_prop_ro("seconds", [](const Meter& self) { return static_cast<double>(self.nanoseconds.get()) * 1e-9; })
+      .def_prop_ro("waiting", [](const Meter& self) { return static_cast<double>(self.waited.get()) * 1e-9; });
 
   nb::class_<Endpoint>(m, "Endpoint")
       .def(

@@ -24,6 +24,7 @@ constexpr std::chrono::microseconds time_to_yield{200};  // then the core is giv
 
 void Wait::idle(int peer) {
   const unsigned turn = turn_++;
+  if (turn == 0 && waited_ != nullptr) begun_ = Clock::now();
   if (waiter_.listens) waiter_.hear(peer);
   if (turn % 16 == 0) spins_ = !waiter_.shares_core(peer) && turn < turns_of_spinning;
   if (spins_) {

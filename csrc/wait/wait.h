@@ -53,7 +53,9 @@ class Waiter {
 // something.
 class Wait {
  public:
-  Wait(Waiter& waiter, Deadline deadline) : waiter_(waiter), deadline_(deadline) {}
+  // How long nothing could be done is added to `waited`, if that is there.
+  Wait(Waiter& waiter, Deadline deadline, Clock::duration* waited = nullptr)
+      : waiter_(waiter), deadline_(deadline), waited_(waited) {}
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
   ~Wait() { wake(); }
@@ -69,6 +71,7 @@ class Wait {
  private:
   void wake() {
     if (announced_) waiter_.withdraw();
+    if (waited_ != nullptr && turn_ != 0) *waited_ += Clock::now() - begun_;
     announced_ = false;
     turn_ = 0;
     since_ = {};
@@ -79,6 +82,8 @@ class Wait {
 
   Waiter& waiter_;
   Deadline deadline_;
+  Clock::duration* const waited_;
+  Clock::time_point begun_{};  // the wait, where that is to be known
   Clock::time_point since_{};
   std::chrono::microseconds slice_ = first_slice;
   unsigned turn_ = 0;

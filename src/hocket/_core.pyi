@@ -29,7 +29,29 @@ class Program:
         op: int,
         custom: Custom | None,
         text: str,
+        meter: Meter,
+        bytes: int,
     ) -> None: ...
+
+class Traffic:
+    """What calls moved to and from each of `size` peers."""
+
+    def __init__(self, size: int) -> None: ...
+    def of(self, peer: int) -> tuple[int, int]:
+        """Bytes sent and received."""
+
+class Meter:
+    """What calls of one kind have cost, and of the vectors they were for; the seconds are estimates."""
+
+    def __init__(self, traffic: Traffic) -> None: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def waiting(self) -> float: ...
 
 class Endpoint:
     def __init__(
@@ -165,6 +187,8 @@ class Messages:
 
     fast: int
     slow: int
+    def moved(self, peer: int) -> tuple[int, int, int, int]:
+        """Messages and bytes sent to it, and received from it."""
 
     def __init__(
         self,

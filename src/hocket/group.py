@@ -39,6 +39,7 @@ from .calls.fastpath import (
     fast_path,
 )
 from .calls.messages import ANY, Messages
+from .calls.metrics import Metrics, collect
 from .calls.session import Session
 from .config import HOCKET_RUN, Config, Given
 from .deadline import Deadline
@@ -473,6 +474,11 @@ class Group:
         """How many calls and messages this rank has begun, by the path that they took."""
         calls, mail = self._session, self._mail
         return Statistics(calls.fast, calls.slow, mail.fast, mail.slow)
+
+    def metrics(self) -> Metrics:
+        """What the calls and messages of this rank have cost so far, and which errors they raised. Always counted; a
+        subgroup counts on its own, and a group that is closed keeps what it has counted."""
+        return collect(self._go.native, self._mail, self._calls, self._transports)
 
     def close(self) -> None:
         """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends

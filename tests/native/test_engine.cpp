@@ -153,6 +153,27 @@ void test_landings() {
   check(landed > 0, "nothing landed");
 }
 
+// What is timed stands for all calls, long and short, but for the few since the last one.
+void test_meter() {
+  for (const uint64_t calls : {1, 15, 16, 17, 100, 1000}) {
+    for (const bool is_long : {false, true}) {
+      Meter meter(std::make_shared<Traffic>(2));
+      uint64_t timed = 0, weights = 0;
+      for (uint64_t i = 0; i < calls; ++i) {
+        const uint64_t weight = meter.weight(is_long);
+        timed += weight != 0;
+        weights += weight;
+        meter.add(3, {{1, 5, 7}});
+        if (weight != 0) meter.time(weight, std::chrono::microseconds(2), std::chrono::microseconds(1));
+      }
+      check(meter.calls.get() == calls && meter.bytes.get() == 3 * calls, "miscounted");
+      check(is_long ? timed == calls : timed <= 16 + calls / 16, timed, " timed of ", calls);
+      check(weights >= calls && weights < calls + 16, weights, " for ", calls);
+      check(meter.nanoseconds.get() == 2000 * weights && meter.waited.get() == 1000 * weights, "mistimed");
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -166,5 +187,6 @@ int main() {
   test_views();
   test_puts();
   test_landings();
+  test_meter();
   return report();
 }

@@ -63,6 +63,11 @@ class _Explain:
         self.closed = False
 
     def __call__(self, failure: Failure, text: str, seconds: float) -> HocketError:
+        error = self._explain(failure, text, seconds)
+        self._session.errors[type(error).__name__] += 1
+        return error
+
+    def _explain(self, failure: Failure, text: str, seconds: float) -> HocketError:
         kind, peer, words, relayed = failure.args
         me = self._session.names[self._session.rank]
         error = self._session.explain(failure, text, seconds)

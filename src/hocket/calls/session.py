@@ -11,6 +11,7 @@ In a forked child a session can do nothing, and says so; what happens to it ther
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -59,6 +60,7 @@ class Session:
         self._disconnect = disconnect
         self.executor = Executor()
         self.core = Core(endpoint, self.executor.requests, self.fail)
+        self.errors: Counter[str] = Counter()  # that its calls and messages raised, by name
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
         self._leaving = self._closed = False
@@ -101,10 +103,12 @@ class Session:
         try:
             return function()
         except HocketError as error:  # what concerns all ranks, all are told in the same words
+            self.errors[type(error).__name__] += 1
             kind = next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL)
             self._break(error, kind, str(error))
             raise
         except BaseException as error:
+            self.errors[type(error).__name__] += 1
             self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
             raise
 
@@ -124,12 +128,14 @@ class Session:
             self.require_usable(inside=True)
         if isinstance(error, Failure):
             raised = self.explain(error, what, seconds)
+            self.errors[type(raised).__name__] += 1
             if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
                 self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
             else:
                 self._break(raised, error.args[0], str(raised), error.args[1])
             raise raised from None
         assert error is not None
+        self.errors[type(error).__name__] += 1
         interrupted = isinstance(error, KeyboardInterrupt)
         how = "was interrupted" if interrupted else f"failed with {_words(error)}"
         self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{self.names[self.rank]} {how} in {what}")

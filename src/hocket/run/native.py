@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Failure, Pipe, Prepared, Program
+from .._core import Custom, Endpoint, Failure, Meter, Pipe, Prepared, Program, Traffic
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
@@ -78,6 +78,8 @@ class Native:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
         self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
         self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
+        self.traffic = Traffic(self.size)
+        self.meters: dict[tuple[str, str], Meter] = {}  # by collective and algorithm
         self._breadth = lru_cache(MOST_SHARES)(breadth)
         self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
 
@@ -139,6 +141,8 @@ class Native:
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
             text=f"{signature.text}\n{signature.note}",
+            meter=self.meters.setdefault((plan.collective, plan.algorithm), Meter(self.traffic)),
+            bytes=signature.nbytes,
         )
         return program, signature.fingerprint(plan)
 
