@@ -28,7 +28,8 @@ PYTHON = {
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans errors",
-    "group": "calls run rendezvous launch config tuning arrays deadline errors",
+    "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
+    "observe": "calls config errors",
     "calls": "run tuning plans arrays deadline errors _core",
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config deadline errors",
@@ -70,6 +71,7 @@ PACKAGES = {
     "ray": {"ray"},
     "mpi4py": {"bench.peers"},
     "matplotlib": {"bench.plot"},
+    "prometheus_client": {"observe.prometheus"},
 }
 
 

@@ -6,6 +6,7 @@ Long because it is the front: a method for each call, with all that its user nee
 from __future__ import annotations
 
 import atexit
+import itertools
 import math
 import os
 import sys
@@ -45,6 +46,7 @@ from .config import HOCKET_RUN, Config, Given
 from .deadline import Deadline
 from .errors import HocketError, RendezvousError
 from .launch import aftermath
+from .observe import prometheus
 from .rendezvous.foreign import ForeignStore, TorchStore
 from .rendezvous.join import join as meet
 from .rendezvous.links import Links
@@ -90,6 +92,7 @@ class Group:
     """
 
     def __init__(self, rank: int, links: Links, timeout: float) -> None:
+        self.number = next(_numbers)
         self.rank = rank
         self.size = len(links.fds)
         self._links = links
@@ -563,6 +566,7 @@ def _disconnect(links: Links, native: Native, arena: Arena) -> None:
 def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links], wire: int = 0) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own. `wire` is what is known of its links
     (`hocket.tuning.wire`), if anything is."""
+    prometheus.serve(lambda: list(_open))
     links = assembled(size, meet)
     try:
         group = Group(rank, links, timeout)
@@ -590,6 +594,7 @@ def _integer(value: int, what: str) -> int:
     return int(value)
 
 
+_numbers = itertools.count()  # of the groups that this process has been in, by which metrics tell them apart
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of groups that were dropped with calls in flight, too
 os.register_at_fork(after_in_child=_open.clear)  # a rank is one process: its children do not leave in its name

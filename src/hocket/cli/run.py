@@ -45,6 +45,12 @@ def run(
         str | None,
         typer.Option(metavar="tcp://HOST:PORT", help="Where the ranks of several hosts meet: an address of host 0."),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT", help="Serve metrics to Prometheus there, and at the next ports for the next ranks."
+        ),
+    ] = None,
 ) -> None:
     """Run a program as several ranks on this host, or on each of several.
 
@@ -63,12 +69,15 @@ def run(
 
         hocket run -n 2 --timeout 60 ./my_program -v
 
+        hocket run -n 4 --metrics 9400 train.py    (Prometheus asks the ports 9400 to 9403)
+
     On two hosts, with one HOCKET_SECRET (openssl rand -hex 16) in the environment of both:
 
         hocket run -n 4 --nnodes 2 --node-rank 0 --rendezvous tcp://first:4711 train.py
 
         hocket run -n 4 --nnodes 2 --node-rank 1 --rendezvous tcp://first:4711 train.py
     """
+    from ..config import metrics_address
     from ..config.children import Node
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
@@ -76,10 +85,11 @@ def run(
     try:
         argv = command_line(command, module=module)
         node = Node.of(node_rank, nnodes, rendezvous)
-    except ValueError as error:
+        metrics_address({"HOCKET_METRICS": metrics or ""})
+    except (ValueError, RendezvousError) as error:
         raise typer.BadParameter(str(error)) from None
     try:
-        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node)
+        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node, metrics=metrics)
     except (OSError, RendezvousError) as error:  # not executable after all, or too many processes or open files
         typer.echo(f"hocket run: {error}", err=True)
         code = 126

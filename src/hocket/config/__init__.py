@@ -28,6 +28,9 @@ interface by which a rank is reached, in NCCL's forms; else it is the one that t
 HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
 HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts carries in the time of
 a round, which is measured where it is not set.
+
+HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
+of each host; the next one has the next port.
 """
 
 from __future__ import annotations
@@ -303,11 +306,26 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     )
 
 
+def metrics_address(environ: Environ = os.environ) -> tuple[str, int] | None:
+    """Where this rank serves its metrics: at the host and port of HOCKET_METRICS, plus its local rank; None where that
+    is not set. Raises RendezvousError where it makes no sense."""
+    asked = environ.get("HOCKET_METRICS", "")
+    if not asked:
+        return None
+    host, _, port = asked.rpartition(":")
+    here = _place(environ)[2] if Launcher.of(environ) or "LOCAL_RANK" in environ else 0
+    if not (port.isascii() and port.isdigit() and 0 < int(port) + here < 1 << 16):
+        raise RendezvousError(
+            f'HOCKET_METRICS is "{asked}"; it is a port, or host:port, of the first rank of each host'
+        )
+    return host.strip("[]") or "127.0.0.1", int(port) + here
+
+
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", *_TLS}
+    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

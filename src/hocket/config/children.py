@@ -47,12 +47,16 @@ def child_environ(
     environ: Environ = os.environ,
     *,
     node: Node | None = None,
+    metrics: str | None = None,
 ) -> dict[str, str]:
     """What hocket's own launcher gives to rank `rank` of `size` here: the inverse of `Config.from_env`.
 
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
-    The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set.
+    The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set. `metrics` is for
+    HOCKET_METRICS.
     """
+    if metrics is not None:
+        environ = {**environ, "HOCKET_METRICS": metrics}
     if node is None:
         around = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
         meeting = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}
