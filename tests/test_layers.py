@@ -23,13 +23,13 @@ SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
 # From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
 PYTHON = {
     "__main__": "cli",
-    "cli": "bench launch rendezvous config plans arrays errors",
+    "cli": "bench observe launch rendezvous config plans arrays errors",
     "bench": "torch hocket tuning arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
-    "observe": "calls config errors",
+    "observe": "calls config errors _core",
     "calls": "run tuning plans arrays deadline errors _core",
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config deadline errors",

@@ -12,7 +12,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline)
   Program& program = call.program;
   Meter* const meter = program.meter.get();
   const bool is_long = program.inp_bytes + program.out_bytes >= worth_timing;
-  const uint64_t weight = meter == nullptr ? 0 : meter->weight(is_long);
+  const uint64_t weight = meter == nullptr ? 0 : program.trace ? 1 : meter->weight(is_long);
   Clock::duration waited{};
   const auto now = [&] { return weight == 0 ? Clock::time_point() : Clock::now(); };
   const Clock::time_point begun = now();
@@ -26,6 +26,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline)
     moved = now();
     agreement.meet(program.unheard, deadline);
   } catch (...) {
+    if (program.trace) program.trace->add({program.traced, begun, Clock::now(), waited, true});
     agreement.fence(call.inp, program.inp_bytes);
     agreement.fence(call.out, program.out_bytes);
     throw;
@@ -34,7 +35,9 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline)
   meter->add(program.bytes, program.flows);
   if (weight == 0) return;
   const Clock::time_point met = Clock::now();
-  meter->time(weight, met - begun, waited + (met - moved));
+  waited += met - moved;
+  meter->time(weight, met - begun, waited);
+  if (program.trace) program.trace->add({program.traced, begun, met, waited, false});
 }
 
 }  // namespace hocket

@@ -20,6 +20,7 @@
 
 #include "engine/meter.h"
 #include "engine/port.h"
+#include "engine/trace.h"
 #include "kernels/reduce.h"
 
 namespace hocket {
@@ -91,6 +92,8 @@ struct Program {
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts
   std::vector<Flow> flows{};       // the same for peers
+  std::shared_ptr<Trace> trace{};  // which its calls are kept in, if they are, and what they are called there
+  uint32_t traced = 0;
   // What lasts from run to run only to save its allocation.
   std::vector<std::byte> scratch;   // tmp
   std::vector<Protocol> protocols;  // one per send

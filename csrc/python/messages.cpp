@@ -164,7 +164,7 @@ Messages::~Messages() {
 nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
   Glimpse text;
   const int destination = number(to), tagged = number(tag);
-  if (!session().usable() || destination < 0 || tagged < 0 || !is_plain(x, false) || !formats_.write(x, text)) {
+  if (!quick || !session().usable() || destination < 0 || tagged < 0 || !is_plain(x, false) || !formats_.write(x, text)) {
     return miss();
   }
   // A lock is held while this copies, under Python's lock: no signal's handler can run there.
@@ -176,7 +176,7 @@ nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
 nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag) {
   Glimpse text, wanted;
   const int source = number(from), tagged = number(tag);
-  if (!session().usable() || source < 0 || tagged < 0) return miss();
+  if (!quick || !session().usable() || source < 0 || tagged < 0) return miss();
   if (!out.is_none() && (!is_plain(out, true) || !formats_.write(out, wanted))) return miss();
   Mailbox& box = mailbox();
   Mailbox::Next next = box.next(source, tagged, text);
@@ -418,6 +418,7 @@ void bind_messages(nb::module_& m) {
            "waits"_a)
       .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
       .def("moved", &Messages::moved, "peer"_a)
+      .def_rw("quick", &Messages::quick)
       .def_ro("fast", &Messages::fast)
       .def_ro("slow", &Messages::slow)
       .def("flush", &Messages::flush)

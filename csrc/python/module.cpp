@@ -40,7 +40,8 @@ CustomFold custom_fold(nb::object custom) {
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
                   uint64_t itemsize, uint64_t divisor, bool signals, int dtype, int op, nb::object custom,
-                  std::string text, std::shared_ptr<Meter> meter, uint64_t bytes) {
+                  std::string text, std::shared_ptr<Meter> meter, uint64_t bytes, std::shared_ptr<Trace> trace,
+                  int group) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -59,6 +60,8 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .meter = std::move(meter),
                      .bytes = bytes,
                      .flows = {},
+                     .trace = std::move(trace),
+                     .traced = 0,
                      .scratch = {},
                      .protocols = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
@@ -70,7 +73,10 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
     self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
   }
   measure(*self);
+  if (self->trace) self->traced = self->trace->name(self->text.substr(0, self->text.find('\n')), group);
 }
+
+int64_t nanoseconds(Clock::duration duration) { return std::chrono::nanoseconds(duration).count(); }
 
 void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::vector<uintptr_t>& sources, size_t count,
           uint64_t divisor) {
@@ -142,7 +148,27 @@ NB_MODULE(_core, m) {
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
            "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a, "meter"_a,
-           "bytes"_a);
+           "bytes"_a, "trace"_a.none(), "group"_a);
+  nb::class_<Trace>(m, "Trace")
+      .def(nb::init<uint64_t>(), "most"_a)
+      .def(
+          "add",
+          [](Trace& self, std::string title, int group, int64_t begun, bool failed) {
+            const Clock::time_point since{std::chrono::nanoseconds(begun)};
+            self.add({self.name(std::move(title), group), since, Clock::now(), {}, failed});
+          },
+          "title"_a, "group"_a, "begun"_a, "failed"_a)
+      .def_prop_ro("events",
+                   [](const Trace& self) {
+                     nb::list all;
+                     self.each([&](const Trace::Name& name, const Trace::Event& e) {
+                       const auto begun = e.begun.time_since_epoch();
+                       all.append(nb::make_tuple(name.title, name.group, nanoseconds(begun),
+                                                 nanoseconds(e.ended - e.begun), nanoseconds(e.waited), e.failed));
+                     });
+                     return all;
+                   })
+      .def_prop_ro("dropped", &Trace::dropped);
   nb::class_<Traffic>(m, "Traffic")
       .def(nb::init<size_t>(), "size"_a)
       .def(

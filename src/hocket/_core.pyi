@@ -31,7 +31,24 @@ class Program:
         text: str,
         meter: Meter,
         bytes: int,
+        trace: Trace | None,
+        group: int,
     ) -> None: ...
+
+class Trace:
+    """When calls were made, the first `most` of them."""
+
+    def __init__(self, most: int) -> None: ...
+    def add(self, title: str, group: int, begun: int, failed: bool) -> None:
+        """Something that began then, in nanoseconds of the monotonic clock, and has just ended."""
+
+    @property
+    def events(self) -> list[tuple[str, int, int, int, int, bool]]:
+        """The call, its group, when it began by the monotonic clock, how long it took and waited (all in nanoseconds),
+        and whether it failed."""
+
+    @property
+    def dropped(self) -> int: ...
 
 class Traffic:
     """What calls moved to and from each of `size` peers."""
@@ -183,8 +200,10 @@ class MessageRequest:
 
 class Messages:
     """`dtypes` are those that messages may have; `explain(failure, text, seconds)` makes public errors. What begins
-    a message gives back a MessageRequest or, where it `waits`, the result."""
+    a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes the fast
+    path."""
 
+    quick: bool
     fast: int
     slow: int
     def moved(self, peer: int) -> tuple[int, int, int, int]:

@@ -47,6 +47,7 @@ from .deadline import Deadline
 from .errors import HocketError, RendezvousError
 from .launch import aftermath
 from .observe import prometheus
+from .observe.timeline import align, timeline
 from .rendezvous.foreign import ForeignStore, TorchStore
 from .rendezvous.join import join as meet
 from .rendezvous.links import Links
@@ -100,13 +101,17 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         places, crowd = links.places, links.crowd
         ends = Ends(links.fds, links.events, sockets, links.pidfds, places, crowd, links.pipes, links.checked)
-        native = Native(rank, ends)
+        self._line = timeline()
+        trace = self._line.trace if self._line else None
+        native = Native(rank, ends, trace, self.number)
         links.close_outboxes()
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
         self._session = self._calls.core  # for the fast path
-        self._messages = Messages(self._calls)
+        self._messages = Messages(self._calls, trace, self.number)
+        if self._line:
+            self._line.enter(self.number, rank, names)
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout)
         _open.add(self)
@@ -134,9 +139,10 @@ class Group:
         return self._go.native.topology
 
     def _tune(self, wire: int) -> None:
-        """Learn what a link carries, where it is not known. Raises RendezvousError."""
+        """Learn what a link carries, where it is not known, and what time it is elsewhere. Raises RendezvousError."""
         try:
             wire = wire or measure(self.all_gather, self.topology.crossing)
+            align(self, self.all_gather, self.topology.places)
         except BaseException as error:
             self._close(error)
             if isinstance(error, HocketError):
@@ -497,6 +503,8 @@ class Group:
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
+        if self._line and self in _open:
+            self._line.write()
         _open.discard(self)
 
     def __enter__(self) -> Group:

@@ -6,11 +6,13 @@ failures the errors that users see.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .._core import Failure, MessageRequest
+from .._core import Failure, MessageRequest, Trace
 from .._core import Messages as Core
 from ..arrays.adopt import adopt, writable
 from ..arrays.ops import DTYPES
@@ -24,27 +26,43 @@ ANY = -1  # any source
 class Messages:
     """One rank's messages. Their dtype and shape travel with them, and a receive that expects others is an error."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, trace: Trace | None = None, group: int = 0) -> None:
         self._explain = _Explain(session)
         self.core = Core(session.core, list(DTYPES), self._explain)
+        self.core.quick = trace is None
+        self._trace, self._group = trace, group
 
     def send(self, x: Any, dst: int, tag: int, seconds: float, async_op: bool) -> Message | None:
         """Send `x`, which must be left alone until that is done. Waits where too much is in flight."""
         array = np.asarray(adopt(x))
         data = array if array.flags.c_contiguous else array.copy()
-        sent = self.core.send(data, dst, tag, f"send(dst={dst}, tag={tag})", seconds, not async_op)
+        text = f"send(dst={dst}, tag={tag})"
+        sent = self._do(text, async_op, self.core.send, data, dst, tag, text, seconds, not async_op)
         return Message(sent) if async_op else None
 
     def receive(self, src: int, out: Any, tag: int, seconds: float, async_op: bool) -> Any:
         """Receive into `out`, or into a new array of what comes where that is None."""
         text = f"recv(src={'any' if src == ANY else src}, tag={tag})"
         if out is None:
-            got = self.core.receive_new(src, tag, text, seconds, not async_op)
+            got = self._do(text, async_op, self.core.receive_new, src, tag, text, seconds, not async_op)
         else:
             array = np.asarray(writable(out))
             memory = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-            got = self.core.receive(src, tag, memory, array, out, text, seconds, not async_op)
+            what = src, tag, memory, array, out, text, seconds, not async_op
+            got = self._do(text, async_op, self.core.receive, *what)
         return Message(got) if async_op else got
+
+    def _do(self, text: str, async_op: bool, function: Callable[..., Any], *args: Any) -> Any:
+        """Of an asynchronous message, a timeline shows how it was begun."""
+        if self._trace is None:
+            return function(*args)
+        begun, failed = time.monotonic_ns(), True
+        try:
+            result = function(*args)
+            failed = False
+        finally:
+            self._trace.add(f"{text}, async" if async_op else text, self._group, begun, failed)
+        return result
 
     def close(self, finish: bool) -> None:
         """End all that is in flight. `finish` first waits until everything sent is on its way, as far as that is

@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-COMMANDS = ("run", "info", "show", "bench")  # each a function of that name in the module of that name
+COMMANDS = ("run", "info", "show", "bench", "trace")  # each a function of that name in the module of that name
 
 
 def _version(wanted: bool) -> None:

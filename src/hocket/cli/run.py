@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +52,9 @@ def run(
             metavar="[HOST:]PORT", help="Serve metrics to Prometheus there, and at the next ports for the next ranks."
         ),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write timelines of all calls there, for ui.perfetto.dev.")
+    ] = None,
 ) -> None:
     """Run a program as several ranks on this host, or on each of several.
 
@@ -71,6 +75,8 @@ def run(
 
         hocket run -n 4 --metrics 9400 train.py    (Prometheus asks the ports 9400 to 9403)
 
+        hocket run -n 4 --trace timelines train.py    (and open timelines/trace.json at https://ui.perfetto.dev)
+
     On two hosts, with one HOCKET_SECRET (openssl rand -hex 16) in the environment of both:
 
         hocket run -n 4 --nnodes 2 --node-rank 0 --rendezvous tcp://first:4711 train.py
@@ -81,6 +87,8 @@ def run(
     from ..config.children import Node
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
+    from ..observe.timeline import clear
+    from .trace import merge_timelines
 
     try:
         argv = command_line(command, module=module)
@@ -89,7 +97,13 @@ def run(
     except (ValueError, RendezvousError) as error:
         raise typer.BadParameter(str(error)) from None
     try:
-        code = run_command(argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node, metrics=metrics)
+        if trace is not None and node_rank in (None, 0):
+            clear(trace)
+        code = run_command(
+            argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node, metrics=metrics, trace=trace
+        )
+        if trace is not None:
+            merge_timelines(trace)
     except (OSError, RendezvousError) as error:  # not executable after all, or too many processes or open files
         typer.echo(f"hocket run: {error}", err=True)
         code = 126

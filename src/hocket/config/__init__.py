@@ -30,7 +30,7 @@ HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a l
 a round, which is measured where it is not set.
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
-of each host; the next one has the next port.
+of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves.
 """
 
 from __future__ import annotations
@@ -321,11 +321,17 @@ def metrics_address(environ: Environ = os.environ) -> tuple[str, int] | None:
     return host.strip("[]") or "127.0.0.1", int(port) + here
 
 
+def trace_folder(environ: Environ = os.environ) -> Path | None:
+    """Where this rank writes its timeline: the folder HOCKET_TRACE; None where that is not set."""
+    asked = environ.get("HOCKET_TRACE", "")
+    return Path(asked) if asked else None
+
+
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", *_TLS}
+    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", "HOCKET_TRACE", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

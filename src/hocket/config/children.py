@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..addresses import host_and_port, shared_folder
 from ..launchers import PLAIN, Environ
@@ -48,13 +49,16 @@ def child_environ(
     *,
     node: Node | None = None,
     metrics: str | None = None,
+    trace: Path | None = None,
 ) -> dict[str, str]:
     """What hocket's own launcher gives to rank `rank` of `size` here: the inverse of `Config.from_env`.
 
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
     The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set. `metrics` is for
-    HOCKET_METRICS.
+    HOCKET_METRICS, and `trace` for HOCKET_TRACE.
     """
+    if trace is not None:
+        environ = {**environ, "HOCKET_TRACE": str(trace.absolute())}
     if metrics is not None:
         environ = {**environ, "HOCKET_METRICS": metrics}
     if node is None:

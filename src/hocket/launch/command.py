@@ -40,6 +40,7 @@ def run_command(
     grace: float = processes.GRACE,
     node: Node | None = None,
     metrics: str | None = None,
+    trace: Path | None = None,
 ) -> int:
     """Run `command` as `size` ranks and return the job's exit code.
 
@@ -47,7 +48,7 @@ def run_command(
     seconds, or 128 + signal where this process is told to end. When a rank fails, the others get SIGTERM, and SIGKILL
     `grace` seconds later; no process of the job outlives this call, or this process. To be called in the main thread.
     As one `node` of several it runs that one's part of the job, and the ranks meet where it says. They serve their
-    metrics at `metrics`, a port or host:port, and those that follow.
+    metrics at `metrics`, a port or host:port, and those that follow, and write their timelines to `trace`, a folder.
     """
     address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
     with ExitStack() as stack:
@@ -58,7 +59,9 @@ def run_command(
         port = stack.enter_context(processes.reserved_port())
         job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
         for rank in range(size):
-            job.start(rank, command, child_environ(rank, size, address, secret, port, node=node, metrics=metrics))
+            job.start(
+                rank, command, child_environ(rank, size, address, secret, port, node=node, metrics=metrics, trace=trace)
+            )
         return job.run()
 
 

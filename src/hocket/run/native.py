@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Failure, Meter, Pipe, Prepared, Program, Traffic
+from .._core import Custom, Endpoint, Failure, Meter, Pipe, Prepared, Program, Trace, Traffic
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..errors import RendezvousError
@@ -50,14 +50,16 @@ class Ends(NamedTuple):
 
 
 class Native:
-    """One rank's end of a group, and the programs that it has bound. `ends` is not owned.
+    """One rank's end of a group, and the programs that it has bound. `ends` is not owned. Their calls are kept in
+    `trace`, if that is there, as those of the process's group of that number.
 
     Calls are prepared on their callers' threads, several at once: two may bind the same program, and one of them is
     kept. (In a dict, which bears that while keys are compared; an OrderedDict does not, and crashes.) A program runs in
     one call at a time, whoever has the turn.
     """
 
-    def __init__(self, rank: int, ends: Ends) -> None:
+    def __init__(self, rank: int, ends: Ends, trace: Trace | None = None, group: int = 0) -> None:
+        self._traced = trace, group
         self.rank, self.size = rank, len(ends.fds)
         arena = this_host().memory
         self.topology = Topology.of(ends.places)
@@ -143,6 +145,8 @@ class Native:
             text=f"{signature.text}\n{signature.note}",
             meter=self.meters.setdefault((plan.collective, plan.algorithm), Meter(self.traffic)),
             bytes=signature.nbytes,
+            trace=self._traced[0],
+            group=self._traced[1],
         )
         return program, signature.fingerprint(plan)
 
