@@ -22,7 +22,7 @@ import yaml
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "tour.md"]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("tour.md", "metrics.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
