@@ -74,6 +74,29 @@ def test_a_job_that_fails_leaves_what_there_was(hocket: Hocket, tmp_path: Path) 
     assert "there are no timelines in" in done.stderr
 
 
+def test_a_forked_child_with_a_group_of_its_own_writes_its_own(hocket: Hocket, tmp_path: Path) -> None:
+    script = hocket.script(
+        "import hocket\n"
+        "group = hocket.init(20)\n"
+        "group.barrier()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.environ['RANK'] = os.environ['LOCAL_RANK'] = '1'\n"
+        "    with hocket.init(20, rank=1, size=2, rendezvous=f'file://{sys.argv[1]}') as own: own.barrier()\n"
+        "    os._exit(0)\n"
+        "with hocket.init(20, rank=0, size=2, rendezvous=f'file://{sys.argv[1]}') as other: other.barrier()\n"
+        "os.waitpid(child, 0)\n"
+        "group.barrier()\n"
+        "group.close()\n"
+    )
+    environ = {"HOCKET_TRACE": str(tmp_path / "t"), "HOCKET_SECRET": "ours"}
+    done = hocket.run("run", "-n", "1", script, str(tmp_path / "meeting"), environ=environ)
+    assert done.returncode == 0, done
+    for rank, count in ((0, 3), (1, 1)):
+        calls = [event for event in events(tmp_path / "t" / f"rank-{rank}.json") if event["ph"] == "X"]
+        assert [event["name"] for event in calls] == ["barrier"] * count
+
+
 def test_other_launchers_are_given_a_variable_and_a_command(hocket: Hocket, tmp_path: Path) -> None:
     folder = tmp_path / "t"
     script = hocket.script("import hocket\nwith hocket.init(20) as group: group.barrier()\n")

@@ -89,6 +89,14 @@ class Timeline:
 _timeline: Timeline | None = None
 
 
+def _forget() -> None:
+    global _timeline
+    _timeline = None
+
+
+os.register_at_fork(after_in_child=_forget)  # the parent's is the parent's
+
+
 def timeline() -> Timeline | None:
     """That of this process, if HOCKET_TRACE names a folder."""
     global _timeline
