@@ -164,7 +164,8 @@ Messages::~Messages() {
 nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
   Glimpse text;
   const int destination = number(to), tagged = number(tag);
-  if (!quick || !session().usable() || destination < 0 || tagged < 0 || !is_plain(x, false) || !formats_.write(x, text)) {
+  if (!quick || !session().usable() || destination < 0 || tagged < 0 || !is_plain(x, false) ||
+      !formats_.write(x, text)) {
     return miss();
   }
   // A lock is held while this copies, under Python's lock: no signal's handler can run there.

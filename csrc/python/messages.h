@@ -84,7 +84,7 @@ class Messages {
                      const std::string& text, double seconds, bool waits);
   nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits);
 
-  bool quick = true;           // whether the fast path may be taken
+  bool quick = true;            // whether the fast path may be taken
   uint64_t fast = 0, slow = 0;  // messages that went the fast path, and others; by Python's lock
 
   // Messages and bytes that were sent to a peer, and that have come from it.

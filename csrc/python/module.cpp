@@ -147,8 +147,8 @@ NB_MODULE(_core, m) {
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
-           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a, "meter"_a,
-           "bytes"_a, "trace"_a.none(), "group"_a);
+           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a, "meter"_a, "bytes"_a,
+           "trace"_a.none(), "group"_a);
   nb::class_<Trace>(m, "Trace")
       .def(nb::init<uint64_t>(), "most"_a)
       .def(
