@@ -1,7 +1,7 @@
 """The lessons print what NumPy, or a closed formula, says without them: over 2, 3 and 4 ranks.
 
-Each is run as `hocket run` would, but in processes that are there already: its `main(group)`, on every rank. What rank 0
-prints is compared, other ranks print nothing. Times are not looked at.
+Most are run in processes that are there already: `main(group)` on every rank. What rank 0 prints is compared, and other
+ranks print nothing. Times are not looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import io
 import math
+import os
 import re
 import subprocess
 import sys
@@ -295,3 +296,172 @@ def test_bandwidth(world: Worlds, n: int) -> None:
         assert algbw == pytest.approx((8 << 20) / ms / 1e6, rel=0.02)  # by their definitions
         assert busbw == pytest.approx(algbw * 2 * (n - 1) / n, abs=2e-3)
     assert not any("DIFFERS" in line for line in lines)
+
+
+# ---- 6 and 7. programs, and what is underneath ----
+
+
+@RANKS
+def test_overlap(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "overlap")
+    ranks = np.arange(n)
+    came = {"all_reduce": np.full(n, (ranks + 1.0).sum()), "send, recv": (ranks - 1.0) % n + 1}
+    said = [lines[lines.index(line) + 1] for name in came for line in lines if line.startswith(name)]
+    assert said == [f"after        came: {row}, computed: {2 * 2 * 192}, whole: True" for row in came.values()]
+
+
+@RANKS
+def test_pipeline(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "pipeline")
+    x = np.linspace(-1, 1, 16)
+    weights = 1 + np.arange(n) / 4
+    inputs, y = [], x
+    for rank, weight in enumerate(weights):
+        inputs.append(y)
+        y = weight * y + rank
+    for micros, line in zip((1, 2, 4, 8), lines[1:5], strict=True):
+        said, slots, empty, formula, _, loss = numbers(line)
+        assert (said, slots) == (micros, 2 * (micros + n - 1))
+        assert empty == formula == pytest.approx((n - 1) / (micros + n - 1), abs=1e-4)
+        assert loss == pytest.approx(y @ y, abs=1e-4)
+    gradients = [2 * (y @ inputs[rank]) * weights[rank + 1 :].prod() for rank in range(n)]
+    assert [float(line.split()[-1]) for line in lines[-n:]] == pytest.approx(gradients, abs=1e-4)
+    for rank, line in enumerate(lines[-2 * n : -n]):
+        wait, there = ["·"] * rank, [*"01234567"]
+        assert line.split()[1:] == wait + there + ["·"] * (2 * (n - 1 - rank)) + there + wait
+
+
+@RANKS
+def test_data_parallel(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "data_parallel")
+    weights, expected = np.zeros(3), {}
+    for step in range(60):  # with whole batches, in one process
+        random = np.random.default_rng(step)
+        x = np.hstack([random.normal(size=(24, 2)), np.ones((24, 1))])
+        y = 3 * x[:, 0] - 2 * x[:, 1] + 1 + random.normal(scale=0.1, size=24)
+        weights = weights - 0.2 * (2 / 24) * ((x @ weights - y) @ x)
+        expected[step + 1] = [*weights, ((x @ weights - y) ** 2).mean()]
+    said = [numbers(line) for line in lines if line.startswith("step")]
+    assert [row[0] for row in said] == [1, 2, 4, 10, 60]
+    assert [row[1:] for row in said] == [pytest.approx(expected[int(row[0])], abs=1e-4) for row in said]
+    assert [line.rsplit(" ", 1)[1] for line in lines[-2:]] == ["True", "True"]
+
+
+@RANKS
+def test_parameter_server(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "parameter_server")
+    each = " ".join(["300"] * (n - 1))
+    found = f"weights [ 3. -2.  1.] from {300 * (n - 1)} gradients, [{each}] of each worker"
+    assert after(lines, "after    ") == [found]
+    moved = 300 * 2 * 3 * 8
+    said = after(lines, "bytes    moved by r0 r1 ...: ")[0]
+    assert [int(x) for x in said.strip("[]").split()] == [moved * (n - 1)] + [moved] * (n - 1)
+
+
+@RANKS
+def test_halo_exchange(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "halo_exchange")
+    plate = np.zeros((14, 42))
+    plate[0, 10:30] = plate[:, -1] = 1
+    for _ in range(200):  # on one process
+        old = plate.copy()
+        for down, right in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            plate[1:-1, 1:-1] += np.roll(old, (down, right), (0, 1))[1:-1, 1:-1]
+        plate[1:-1, 1:-1] = (plate[1:-1, 1:-1] - old[1:-1, 1:-1]) / 4
+    said = numbers(after(lines, "after 200 steps")[0])
+    assert said == pytest.approx([plate[1:-1].sum(), plate[1:-1].max()], abs=1e-4)
+    shades = [[" .:-=+*#%@".index(cell) for cell in line[3:-1]] for line in lines[-13:-1]]
+    differ = np.array(shades) - np.minimum(9, np.floor(10 * plate[1:-1, 1:-1]))
+    assert np.abs(differ).max() <= 1  # a cell between two shades may be rounded into either
+    assert (differ != 0).mean() < 0.01
+
+
+@RANKS
+def test_custom_op(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "custom_op")
+    x = np.array([3.0, 4.0, 12.0, 84.0])[:n]
+    assert numbers(after(lines, "hypot")[0])[0] == pytest.approx(np.sqrt((x**2).sum()), abs=1e-4)
+    assert numbers(after(lines, "logaddexp")[0])[0] == pytest.approx(np.log(x.sum()), abs=1e-4)
+    assert after(lines, "maxloc") == ["            5 on r1  1 on r1"]  # of 4 5 4 1, and of 0 1 0 1
+    orders = {"in order": range(n), "backwards": reversed(range(n))}
+    for name, order in orders.items():
+        p, q = 1, 0
+        for rank in order:
+            p, q = p * (rank + 2), q * (rank + 2) + rank
+        assert after(lines, name)[0].strip() == f"{p}x+{q}"
+    told = " ".join(line.strip() for line in lines[-4:])
+    assert "MismatchError on all ranks: True" in told
+    assert "custom(compose" in told
+    assert "custom(backwards" in told
+
+
+@RANKS
+def test_topology(world: Worlds, n: int) -> None:
+    lines = lesson(world, n, "topology")
+    names = [f"r{rank}" for rank in range(n)]
+    at = [i for i, line in enumerate(lines) if line.split() == names]
+    transports, near, times = ([line.split()[1:] for line in lines[i + 1 : i + 1 + n]] for i in at)
+    assert transports == [["self" if a == b else "shm" for b in names] for a in names]
+    assert near == np.array(near).T.tolist()
+    assert {cell for row in near for cell in row} <= {"L1", "L2", "L3", "host"}
+    assert all((float(cell) > 0) == (a != b) for a, row in enumerate(times) for b, cell in enumerate(row))
+    assert f"host 0: {' '.join(names)}" in lines
+    cores = [line.strip() for line in lines if line.strip().startswith("core ")]
+    assert cores == [f"core {cpu}: {' '.join(names)}" for cpu in sorted(os.sched_getaffinity(0))]
+
+
+def test_topology_knows_what_two_bound_ranks_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Eight cores, of which each two share a second-level cache and each four a third-level one."""
+    monkeypatch.syspath_prepend(LESSONS)
+    topology = importlib.import_module("topology")
+    monkeypatch.setattr(topology, "CPUS", tmp_path)
+    for cpu in range(8):
+        for level, width in ((1, 1), (2, 2), (3, 4)):
+            index = tmp_path / f"cpu{cpu}" / "cache" / f"index{level}"
+            index.mkdir(parents=True)
+            first = cpu // width * width
+            span = str(cpu) if width == 1 else f"{first}-{first + width - 1}"
+            for file, text in (("level", level), ("size", "1K"), ("shared_cpu_list", span), ("type", "Data")):
+                (index / file).write_text(f"{text}\n")
+    shared = {level: topology.shared_with({4, 5}, level).nonzero()[0].tolist() for level in (1, 2, 3)}
+    assert shared == {1: [], 2: [4, 5], 3: [4, 5, 6, 7]}
+    assert topology.shared_with({3, 4}, 3).sum() == 0
+
+
+# ---- all of them ----
+
+
+def run(name: str, n: int, **environ: str) -> list[str]:
+    """The lines that the program prints under `hocket run`."""
+    command = [sys.executable, "-m", "hocket", "run", "-n", str(n), str(LESSONS / f"{name}.py")]
+    given = {**os.environ, **environ}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, env=given)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("name", "n"), [("voting", 2), ("sample_sort", 3), ("cheatsheet", 4)])
+def test_as_a_program_it_prints_the_same(world: Worlds, name: str, n: int) -> None:
+    assert run(name, n) == lesson(world, n, name)
+
+
+def test_topology_shows_what_nvidia_smi_says(tmp_path: Path) -> None:
+    stand_in = tmp_path / "nvidia-smi"
+    stand_in.write_text('#!/bin/sh\necho "        GPU0    GPU1"; echo "GPU0     X      NV18"; echo "$*"\n')
+    stand_in.chmod(0o755)
+    said = run("topology", 2, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert said[said.index("GPUs of host 0, by nvidia-smi topo -m:") + 1 :][:3] == [
+        "        GPU0    GPU1",
+        "GPU0     X      NV18",
+        "topo -m",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_how_it_is_run_and_is_in_the_index(name: str) -> None:
+    text = (LESSONS / f"{name}.py").read_text()
+    assert re.search(rf"^    hocket run -n [24] examples/lessons/{name}\.py$", text, re.MULTILINE)
+    ending = 'if __name__ == "__main__":\n    with hocket.init() as group:\n        main(group'
+    assert ending in text
+    assert f"(../examples/lessons/{name}.py)" in (ROOT / "docs" / "lessons.md").read_text()
+    assert f"def test_{name}(" in Path(__file__).read_text()

@@ -36,8 +36,8 @@ class Counted:
 
 
 def carry_out(plan, link, x, op=np.add):
-    """This rank's share of `plan`, over a `Counted`. `x` and the result are as long as the whole vector; what of them is
-    this rank's to give and to get, the collective says."""
+    """This rank's share of `plan`, over a `Counted`. `x` and the result are as long as the whole vector, whatever part
+    of them is this rank's to give and to get."""
     me, chunks, y = link.rank, plan.chunks, x.copy()
     slots = np.array_split(x, chunks), np.array_split(y, chunks)  # views: inp and out
     tmp = [np.empty_like(slots[0][t % chunks]) for t in range(plan.tmp_chunks)]

@@ -2,8 +2,8 @@
 
     hocket run -n 4 examples/lessons/cheatsheet.py
 
-Rank r holds the numbers 1, 2, 3, ... times 10^r: a digit tells which piece it is, its place whose. A dot is a place that
-the call has nothing to do with.
+Rank r holds the numbers 1, 2, 3, ... times 10^r: a digit tells which piece it is, its place whose. A dot is a place in
+which there is nothing.
 """
 
 from math import ceil, log2
@@ -68,10 +68,8 @@ def picture(group, name):
 def volumes(group, D):
     """Measured, for plans that are carried out with a send and a recv that count."""
     N = group.size
-    say(
-        group,
-        f"\nWhat moves, in bytes: D = {D}, N = {N}. * is what hocket takes for this D.\nCarried out with nothing but send and recv, which count.\n",
-    )
+    say(group, f"\nWhat moves, in bytes: D = {D}, N = {N}. * is what hocket takes for this D.")
+    say(group, "Carried out with nothing but send and recv, which count.\n")
     say(group, f"{'':28}{'sent by the busiest':>24}{'received by the busiest':>26}")
     for (name, algorithm), formulas in VOLUMES.items():
         link = Counted(group)
