@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.plans.algorithms import ALGORITHMS
 from worlds import Worlds
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +68,40 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)", text)]
 
 
+def carried_out(group: hocket.Group, x: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+    sys.path.insert(0, str(LESSONS))
+    by_hand = importlib.import_module("by_hand")
+    sys.path.remove(str(LESSONS))
+    link = by_hand.Counted(group)
+    plans = {name: hocket.plan(*name, group.size) for name in ALGORITHMS if name[0] != "barrier"}
+    return {name: by_hand.carry_out(plan, link, x[group.rank]) for name, plan in plans.items()}
+
+
+@RANKS
+def test_every_plan_is_carried_out_by_hand(world: Worlds, n: int) -> None:
+    x = np.random.default_rng(n).integers(0, 100, (n, 7 * n))
+    results = world(n).run(carried_out, x)
+    blocks = x.reshape(n, n, 7)
+    own, total, everywhere, root = np.eye(n, dtype=bool), x.sum(axis=0), np.ones((n, n), bool), np.zeros((n, n), bool)
+    root[0] = True
+    joined = blocks[np.arange(n), np.arange(n)].ravel()
+    promises = {  # what a rank ends with, and which blocks of it
+        "all_reduce": (np.tile(total, (n, 1)), everywhere),
+        "reduce": (np.tile(total, (n, 1)), root),
+        "reduce_scatter": (np.tile(total, (n, 1)), own),
+        "broadcast": (np.tile(x[0], (n, 1)), everywhere),
+        "scatter": (np.tile(x[0], (n, 1)), own),
+        "gather": (np.tile(joined, (n, 1)), root),
+        "all_gather": (np.tile(joined, (n, 1)), everywhere),
+        "all_to_all": (blocks.transpose(1, 0, 2).reshape(n, -1), everywhere),
+    }
+    assert len(results[0]) > 30
+    for name in results[0]:
+        expected, gets = promises[name[0]]
+        got = np.array([result[name] for result in results])
+        assert np.array_equal(got.reshape(n, n, 7)[gets], expected.reshape(n, n, 7)[gets]), name
+
+
 # ---- 1. the cheatsheet ----
 
 
@@ -94,7 +129,7 @@ def test_cheatsheet(world: Worlds, n: int) -> None:
         assert [row[0] for row in rows] == [f"r{rank}" for rank in range(n)]
         assert np.array_equal(np.array([row[1:] for row in rows], int), np.hstack(picture)), name
 
-    d = 12288
+    d = 3072 * n
     part = d * (n - 1) // n
     volumes = {
         "broadcast direct": (d * (n - 1), d),

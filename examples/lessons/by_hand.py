@@ -35,13 +35,18 @@ class Counted:
         return x
 
 
+def cut(x, plan):
+    """Views of the chunks of `x`: its ranks' blocks, where it falls into these, and each of them in pieces."""
+    blocks = plan.size if plan.chunks % plan.size == 0 else 1
+    return [c for block in np.array_split(x, blocks) for c in np.array_split(block, plan.chunks // blocks)]
+
+
 def carry_out(plan, link, x, op=np.add):
     """This rank's share of `plan`, over a `Counted`. `x` and the result are as long as the whole vector, whatever part
     of them is this rank's to give and to get."""
-    me, chunks, y = link.rank, plan.chunks, x.copy()
-    slots = np.array_split(x, chunks), np.array_split(y, chunks)  # views: inp and out
-    tmp = [np.empty_like(slots[0][t % chunks]) for t in range(plan.tmp_chunks)]
-    memory = (*slots, tmp)
+    me, y = link.rank, x.copy()
+    inp, out = cut(x, plan), cut(y, plan)
+    memory = inp, out, [np.empty_like(inp[t % plan.chunks]) for t in range(plan.tmp_chunks)]
     for front in plan.fronts():  # a step: all that is read is read before anything is written
         moves = list(zip(*(column.tolist() for column in front.singles()[1].columns()), strict=True))
         going = {}  # by rank: the chunks that make one message

@@ -99,7 +99,7 @@ Who is right, where books differ:
 def main(group):
     for name in CALLS:
         picture(group, name)
-    volumes(group, 12288)
+    volumes(group, 3072 * group.size)
     say(group, ADVICE)
 
 

@@ -12,7 +12,7 @@ from by_hand import everyone, say
 
 import hocket
 
-STEPS, RATE, BATCH = 60, 0.2, 24
+STEPS, RATE = 60, 0.2
 
 
 def gradient(weights, x, y):
@@ -20,17 +20,18 @@ def gradient(weights, x, y):
     return 2 * x.T @ (x @ weights - y) / len(y)
 
 
-def data(step):
+def data(step, size):
     """The batch of a step, the same wherever it is asked for: y = 3 a - 2 b + 1, and noise."""
     random = np.random.default_rng(step)
-    x = np.column_stack([random.normal(size=(BATCH, 2)), np.ones(BATCH)])
-    return x, x @ [3, -2, 1] + random.normal(scale=0.1, size=BATCH)
+    x = np.column_stack([random.normal(size=(size, 2)), np.ones(size)])
+    return x, x @ [3, -2, 1] + random.normal(scale=0.1, size=size)
 
 
 def main(group):
     weights, alone = np.zeros(3), np.zeros(3)
+    batch = -(-24 // group.size) * group.size  # as many for each rank
     for step in range(STEPS):
-        x, y = data(step)
+        x, y = data(step, batch)
         mine = slice(group.rank, None, group.size)
         mean = group.all_reduce(gradient(weights, x[mine], y[mine]), op="mean")  # the one line
         weights -= RATE * mean
