@@ -466,9 +466,9 @@ def test_topology_knows_what_two_bound_ranks_share(monkeypatch: pytest.MonkeyPat
 # ---- all of them ----
 
 
-def run(name: str, n: int, **environ: str) -> list[str]:
+def run(name: str, n: int, *before: str, **environ: str) -> list[str]:
     """The lines that the program prints under `hocket run`."""
-    command = [sys.executable, "-m", "hocket", "run", "-n", str(n), str(LESSONS / f"{name}.py")]
+    command = [*before, sys.executable, "-m", "hocket", "run", "-n", str(n), str(LESSONS / f"{name}.py")]
     given = {**os.environ, **environ}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, env=given)
     assert done.returncode == 0, done.stderr
@@ -480,11 +480,16 @@ def test_as_a_program_it_prints_the_same(world: Worlds, name: str, n: int) -> No
     assert run(name, n) == lesson(world, n, name)
 
 
-def test_topology_shows_what_nvidia_smi_says(tmp_path: Path) -> None:
+def test_topology_of_ranks_on_one_core_and_what_nvidia_smi_says(tmp_path: Path) -> None:
     stand_in = tmp_path / "nvidia-smi"
     stand_in.write_text('#!/bin/sh\necho "        GPU0    GPU1"; echo "GPU0     X      NV18"; echo "$*"\n')
     stand_in.chmod(0o755)
-    said = run("topology", 2, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    core = min(os.sched_getaffinity(0))
+    said = run("topology", 2, "taskset", "-c", str(core), PATH=f"{tmp_path}:{os.environ['PATH']}")
+    has_caches = Path(f"/sys/devices/system/cpu/cpu{core}/cache/index0").exists()
+    at = next(i for i, line in enumerate(said) if line.startswith("the nearest"))
+    assert [line.split()[1:] for line in said[at + 2 : at + 4]] == [["L1" if has_caches else "host"] * 2] * 2
+    assert [line.strip() for line in said if line.strip().startswith("core ")] == [f"core {core}: r0 r1"]
     assert said[said.index("GPUs of host 0, by nvidia-smi topo -m:") + 1 :][:3] == [
         "        GPU0    GPU1",
         "GPU0     X      NV18",

@@ -30,7 +30,7 @@ def main(group):
         return [group.all_reduce(x, out=y, async_op=True)]
 
     def shift():
-        """To the right neighbour, and from the left one. Two blocking sends would wait for each other."""
+        """To the right neighbour, and from the left one. Two blocking sends of so much would wait for each other."""
         sending = group.send(x, (rank + 1) % n, async_op=True)
         return [sending, group.recv((rank - 1) % n, out=came, async_op=True)]
 
@@ -51,10 +51,11 @@ def main(group):
     one = seconds(group, compute)
     say(group, f"{'':13}{'alone':>12}{'compute':>12}{'in turn':>12}{'together':>12}")
     for name, begin in {"all_reduce": reduce, "send, recv": shift}.items():
-        y[...] = came[...] = product[...] = 0
         times = seconds(group, lambda b=begin: wait(b())), one, seconds(group, lambda b=begin: in_turn(b))
         times += (seconds(group, lambda b=begin: together(b)),)
         say(group, f"{name:13}" + "".join(f"{time * 1e3:9.2f} ms" for time in times))
+        y[...] = came[...] = product[...] = 0
+        together(begin)
         result = y if begin is reduce else came
         same = bool((result == result[0]).all() and (product == product[0, 0]).all())
         values = everyone(group, [result[0], product[0, 0], same])
