@@ -5,7 +5,7 @@
 
 GB/s are those of nccl-tests. *algbw* is the vector's bytes by the time: what a program sees. *busbw* is algbw times
 2(N-1)/N, what of it each rank must at least send and receive: it can be compared with what the hardware does, and
-between numbers of ranks.
+between numbers of ranks. Columns *first* and *last* are what these numbers of the vector became: the same in all ways.
 """
 
 import sys

@@ -91,9 +91,9 @@ Who is right, where books differ:
     times as much, unless the vector is cut up and passed on piece by piece.
   scatter D/N, gather D/N?  What each rank gets, or gives. The root moves
     D(N-1)/N: its own piece goes nowhere. So it is with all_to_all: not D.
-  all_reduce 2D(N-1)/N?  No all-reduce has a busiest rank that
-    sends less. It is not everyone's: naive takes D(N-1) at the root, one_shot
-    at every rank, which is worth it while D is small, for one round only."""
+  all_reduce 2D(N-1)/N?  The busiest rank of no all_reduce can send less. But
+    naive takes D(N-1) at the root, and one_shot at every rank: which is worth
+    it while D is small, for one round in the place of two or more."""
 
 
 def main(group):

@@ -14,7 +14,7 @@ from by_hand import everyone, say, seconds
 
 import hocket
 
-LENGTH, SIDE = 1 << 20, 192  # of what travels, and of the matrices that are multiplied meanwhile
+LENGTH, SIDE = 1 << 18, 192  # of what travels, and of the matrices that are multiplied meanwhile
 
 
 def main(group):
