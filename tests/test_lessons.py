@@ -148,6 +148,9 @@ def test_cheatsheet(world: Worlds, n: int) -> None:
     }
     table = [line[2:].split() for line in lines if re.search(r"\d [=≠] ", line)]
     assert {f"{row[0]} {row[1]}": (int(row[2]), int(row[5])) for row in table} == volumes
+    stars = {" ".join(line[2:].split()[:2]) for line in lines if re.match(r"\* .*\d [=≠] ", line)}
+    assert {name for name in stars if "all_reduce" not in name} == {name for name in volumes if " direct" in name}
+    assert len(stars & {"all_reduce one_shot", "all_reduce two_shot"}) == 1  # by the number of cores
     assert all(row[3] == row[6] == "=" for row in table)
 
 
@@ -280,6 +283,8 @@ def test_ring_by_hand(world: Worlds, n: int) -> None:
         [2 * n * (n - 1), 2 * (n - 1), 2 * (n - 1) / n], abs=1e-4
     )
     assert float(rows["hierarchical, a plan by hand"][3]) == lanes
+    for name in ("ring", "naive", "binomial_tree", "hierarchical"):
+        assert rows[f"{name}, by hocket"][1] == rows[f"{name}, a plan by hand"][3]
     # What was counted from the plan is what went through send.
     said, counted = ([line for line in lines if part in line] for part in ("a plan by hand", "hocket.count(plan)"))
     assert [line.split()[-6:-2] for line in said] == [line.split()[-4:] for line in counted]

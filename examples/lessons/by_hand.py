@@ -1,4 +1,4 @@
-"""What the lessons share: send and recv that count, any plan carried out with nothing but these, and printing.
+"""What the lessons share: a send that counts, any plan carried out with send and recv, and printing.
 
 A plan says what moves ("rank 3's chunk 2 is reduced into rank 4's"). Here each rank looks for the moves that begin or
 end at itself, sends the ones and receives the others. hocket's engine does the same through shared memory, faster.
@@ -12,11 +12,11 @@ from hocket.plans.plan import COPY
 
 
 class Counted:
-    """A group's send and recv, which count the messages and bytes that go through them."""
+    """A group's send and recv; what is sent is counted."""
 
     def __init__(self, group):
         self.group, self.rank, self.size = group, group.rank, group.size
-        self.messages_sent = self.bytes_received = 0
+        self.messages_sent = 0
         self.sent_to = np.zeros(group.size, np.int64)  # bytes, by rank
 
     @property
@@ -30,9 +30,7 @@ class Counted:
         return self.group.send(x, dst, async_op=True)
 
     def recv(self, src):
-        x = self.group.recv(src)
-        self.bytes_received += x.nbytes
-        return x
+        return self.group.recv(src)
 
 
 def cut(x, plan):
@@ -65,6 +63,19 @@ def carry_out(plan, link, x, op=np.add):
         for work in sending:
             work.wait()
     return y
+
+
+def moved(group, call):
+    """What `call` made hocket's own engine send and receive on this rank, in bytes, and the algorithms that it took."""
+    before = group.metrics()
+    call()
+    after = group.metrics()
+    sent, received = (
+        sum(getattr(peer, way) for peer in after.peers) - sum(getattr(peer, way) for peer in before.peers)
+        for way in ("bytes_sent", "bytes_received")
+    )
+    known = {(c.collective, c.algorithm, c.calls) for c in before.calls}
+    return sent, received, {c.algorithm for c in after.calls if (c.collective, c.algorithm, c.calls) not in known}
 
 
 def say(group, *words):

@@ -6,13 +6,13 @@ Rank r holds the numbers 1, 2, 3, ... times 10^r: a digit tells which piece it i
 which there is nothing.
 """
 
+from functools import partial
 from math import ceil, log2
 
 import numpy as np
-from by_hand import Counted, carry_out, everyone, say
+from by_hand import everyone, moved, say
 
 import hocket
-from hocket.tuning.choose import choose
 
 # Who gives what (the root everything, each rank its own piece, everyone everything), and the call: new, and in place.
 # It is text, so that what is shown is what is called.
@@ -66,18 +66,18 @@ def picture(group, name):
 
 
 def volumes(group, D):
-    """Measured, for plans that are carried out with a send and a recv that count."""
+    """Measured by the counters of `group.metrics()`."""
     N = group.size
-    say(group, f"\nWhat moves, in bytes: D = {D}, N = {N}. * is what hocket takes for this D.")
-    say(group, "Carried out with nothing but send and recv, which count.\n")
+    whole = np.ones(D // 8)
+    say(group, f"\nWhat moves, in bytes, as counted by hocket: D = {D}, N = {N}.")
+    say(group, "* is the algorithm that it takes by itself for this D.\n")
     say(group, f"{'':28}{'sent by the busiest':>24}{'received by the busiest':>26}")
     for (name, algorithm), formulas in VOLUMES.items():
-        link = Counted(group)
-        carry_out(hocket.plan(name, algorithm, N), link, np.ones(D // 8, np.int64))
-        measured = everyone(group, [link.bytes_sent, link.bytes_received]).max(axis=0).tolist()
-        chosen = "*" if choose(name, D, N, group.topology).algorithm == algorithm else " "
-        line = f"{chosen} {name:15}{algorithm:14}"
-        for formula, got in zip(formulas, measured, strict=True):
+        call, x = getattr(group, name), whole[: len(whole) // N] if CALLS[name][0] == "own" else whole
+        *bytes_moved, _ = moved(group, partial(call, x, algorithm=algorithm))
+        *_, by_default = moved(group, partial(call, x))
+        line = f"{'*' if algorithm in by_default else ' '} {name:15}{algorithm:14}"
+        for formula, got in zip(formulas, everyone(group, bytes_moved).max(axis=0).tolist(), strict=True):
             said = eval(formula, {"D": D, "N": N, "ceil": ceil, "log2": log2})
             line += f"{got:7} {'=' if got == said else '≠'} {formula:15}"
         say(group, line.rstrip())
