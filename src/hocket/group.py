@@ -230,7 +230,7 @@ class Group:
         array = adopt(x)
         operator = resolve(op, array.dtype)
         if self.size == 1 and operator.name in ("land", "lor", "lxor"):  # 0 or 1 also where there is nothing to combine
-            array, how = (array != 0).astype(array.dtype), how._replace(key=None)
+            array, how = np.asarray(array != 0, array.dtype), how._replace(key=None)
         signature = self._go.signature(name, array.dtype, array.shape, how, parts and parts.blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)
         return self._go.do(Call(signature, how, x, array, shape if self._go.gets(signature) else None, operator))

@@ -399,6 +399,8 @@ def world_of_one(group: Any) -> None:
         y = getattr(group, method)(x)
         assert y.tolist() == x.tolist()
         assert not np.shares_memory(x, y)
+    for op in ("land", "lor", "lxor"):
+        assert [group.all_reduce(np.array(value), op=op).tolist() for value in (0.0, 2.0)] == [0, 1]
     assert group.barrier() is None
 
 
