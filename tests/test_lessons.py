@@ -468,6 +468,14 @@ def test_topology_knows_what_two_bound_ranks_share(monkeypatch: pytest.MonkeyPat
     assert topology.shared_with({3, 4}, 3).sum() == 0
 
 
+@RANKS
+def test_straggler(world: Worlds, n: int) -> None:
+    said = lesson(world, n, "straggler")
+    waits = [numbers(line)[0] for line in said[:n]]
+    assert int(np.argmin(waits)) == n - 1
+    assert said[n].startswith(f"the straggler is r{n - 1},")
+
+
 # ---- all of them ----
 
 
