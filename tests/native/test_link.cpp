@@ -606,6 +606,28 @@ void waits_for_the_socket_whose_turn_it_is() {
   check(poll(&due, 1, 5000) == 1 && ready(to) == 1, "what is due does not wake it");
 }
 
+// Who sleeps until one socket has something is told when another thread has read so far that it is another one's turn.
+void tells_whose_turn_it_is() {
+  Striped pair(2);
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const Bytes data = content(12, 3 * tcp::Stripes::piece);
+  from.post(0, 1, data.data(), data.size(), {1, 1});
+  const auto due = [&] {
+    std::vector<pollfd> polls;
+    to.link.watch(polls, POLLIN);
+    return polls[0].events == POLLIN ? 0 : 1;
+  };
+  int changes = 0;
+  while (to.received(0) == nullptr) {
+    const int before = due();
+    const bool news = to.link.turn();
+    check(before == due() || news, "nobody is told");
+    changes += before != due();
+    from.link.turn();
+  }
+  check(changes == 3, changes, " changes");
+}
+
 // Also where nobody is about to read or to write it; and first it is told what had come before.
 void notices_the_death_of_any_socket() {
   for (int at = 0; at < 3; ++at) {
@@ -628,6 +650,24 @@ void notices_the_death_of_any_socket() {
     polls.clear();
     to.link.watch(polls, POLLIN | POLLOUT);
     check(polls.empty(), "it goes on waiting");
+  }
+}
+
+// Whose other end has shut one of them in peace may have sent by another one before.
+void hears_what_comes_after_an_end() {
+  for (const bool is_shut : {false, true}) {
+    Striped pair(3, false, true);
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    if (is_shut) to.link.shut();
+    shutdown(pair.fds[0][1], SHUT_WR);
+    pollfd ended{pair.fds[1][1], POLLRDHUP, 0};
+    check(poll(&ended, 1, 5000) == 1, "it has not ended");
+    const auto limit = Clock::now() + std::chrono::milliseconds(5);  // some looks for failures
+    while (Clock::now() < limit) to.link.turn();
+    const Bytes data = content(13, 20'000);
+    from.post(0, 1, data.data(), data.size(), {1, 1});
+    while (to.received(0) == nullptr && !to.link.broken()) to.link.turn();
+    check(!to.link.broken(), "it is taken for dead");
   }
 }
 
@@ -691,7 +731,9 @@ int main() {
   for (const size_t count : {2, 3, 5}) carries_messages_in_order(Striped(count, count == 3));
   deals_pieces_in_turn();
   waits_for_the_socket_whose_turn_it_is();
+  tells_whose_turn_it_is();
   notices_the_death_of_any_socket();
+  hears_what_comes_after_an_end();
   flushes_what_a_pipe_has_taken();
   lands_what_is_expected(Pair());
   lands_what_is_expected(Striped(3, true));

@@ -297,6 +297,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     integrity = environ.get("HOCKET_INTEGRITY", "")
     if integrity not in ("", "0", "1"):
         raise RendezvousError(f'HOCKET_INTEGRITY is "{integrity}"; it is 1, or 0')
+    name = "HOCKET_TCP_STREAMS"
     return SocketOptions(
         environ.get("HOCKET_TCP_CONGESTION", ""),
         environ.get("HOCKET_SOCKET_IFNAME", ""),
@@ -306,7 +307,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         tuple(way for way in _transports(environ) if way != "shm"),
         environ.get("HOCKET_UCX") or "libucp.so.0",
         _ucx_transports(environ.get("UCX_TLS", "")),
-        integer(environ, "HOCKET_TCP_STREAMS", 1, MOST_STREAMS, "1"),
+        integer({name: environ.get(name) or "1"}, name, 1, MOST_STREAMS),
     )
 
 

@@ -305,7 +305,8 @@ class Mesh:
         peer, place, attempt, line.number = GREETING.unpack(line.greeting.data)
         strand = Strand(peer, line.dialled.place if line.dialled else place)
         if strand not in self._strands or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0):
-            raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
+            told = f"rank {peer}, with connection {place}"
+            raise RendezvousError(f"somebody greeted as {told}: do all ranks have one version of hocket?")
         earlier = self._lines.get(strand) or self._crossings.get(strand) or self._left.get(strand)
         if attempt < self._attempts.get(peer, 0) or (earlier is not None and earlier.number > line.number):
             raise EOFError("the peer gave this line up, and has come anew already")
