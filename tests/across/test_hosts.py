@@ -159,13 +159,13 @@ print(frames, marks, flush=True)
 LAST = "import socket; s = socket.socket(17, 3); s.bind(('eth0', 3)); s.send(b'end of it' * 9)"
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["clear", "tls"])
-def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden: bool) -> None:
+@pytest.mark.parametrize(("hidden", "streams"), [(False, "1"), (True, "1"), (True, "2")], ids=["clear", "tls", "tls:2"])
+def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden: bool, streams: str) -> None:
     """All the packets that pass: those of the meeting, the links, the messages and a subgroup."""
     reader = three[0].start([sys.executable, "-c", SNIFFER])
     assert reader.stdout is not None
     assert reader.stdout.readline() == "ready\n"
-    job = Job(three, (0, 1, 1), "marked", **(certified(tmp_path) if hidden else {}))
+    job = Job(three, (0, 1, 1), "marked", HOCKET_TCP_STREAMS=streams, **(certified(tmp_path) if hidden else {}))
     job.good()
     subprocess.run(three[0].within([sys.executable, "-c", LAST]), check=True)
     frames, marks = map(int, reader.communicate(timeout=20)[0].split())
