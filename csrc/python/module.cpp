@@ -18,6 +18,7 @@
 #include "python/tls.h"
 #include "python/ucx.h"
 #include "transport/endpoint.h"
+#include "transport/tcp/stripes.h"
 
 namespace hocket {
 
@@ -220,6 +221,8 @@ NB_MODULE(_core, m) {
         self.disconnect();
       });
 
+  nb::class_<tcp::Pipe>(m, "Pipe").def(nb::init<int>(), "socket"_a);
+  nb::class_<tcp::Stripes, tcp::Pipe>(m, "Stripes").def(nb::init<std::vector<std::shared_ptr<tcp::Pipe>>>(), "pipes"_a);
   bind_tls(m);
   bind_ucx(m);
   bind_requests(m);

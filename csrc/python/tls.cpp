@@ -45,7 +45,6 @@ size_t write(Tls& tls, nb::bytes data) {
 }  // namespace
 
 void bind_tls(nb::module_& m) {
-  nb::class_<tcp::Pipe>(m, "Pipe");
   nb::class_<tcp::Credentials>(m, "Credentials")
       .def(nb::init<const std::string&, const std::string&, const std::string&>(), "certificate"_a, "key"_a,
            "authority"_a);

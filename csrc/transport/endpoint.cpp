@@ -210,7 +210,7 @@ void Endpoint::sleep(uint32_t seen, std::chrono::microseconds slice) {
   std::vector<pollfd> polls{{events[rank()], POLLIN, 0}};
   for (const tcp::Link* link : all_links) {
     if (link->broken()) continue;
-    polls.push_back({link->socket(), static_cast<short>(POLLIN | (link->stuck() ? POLLOUT : 0)), 0});
+    link->watch(polls, POLLIN | POLLOUT);
     slice = std::min(slice, link->arm());
   }
   const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};

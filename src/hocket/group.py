@@ -120,7 +120,7 @@ class Group:
     @property
     def transports(self) -> tuple[str, ...]:
         """How this rank reaches each rank: "self", "shm" (shared memory), "tcp", "tls" (TCP, encrypted), or "ucx:" and
-        the transports that UCX has chosen, such as "ucx:rc_mlx5"."""
+        the transports that UCX has chosen, such as "ucx:rc_mlx5"; "tcp:4" is four connections."""
         return self._transports
 
     @property

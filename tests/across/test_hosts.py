@@ -159,13 +159,13 @@ print(frames, marks, flush=True)
 LAST = "import socket; s = socket.socket(17, 3); s.bind(('eth0', 3)); s.send(b'end of it' * 9)"
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["clear", "tls"])
-def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden: bool) -> None:
+@pytest.mark.parametrize(("hidden", "streams"), [(False, "1"), (True, "1"), (True, "2")], ids=["clear", "tls", "tls:2"])
+def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden: bool, streams: str) -> None:
     """All the packets that pass: those of the meeting, the links, the messages and a subgroup."""
     reader = three[0].start([sys.executable, "-c", SNIFFER])
     assert reader.stdout is not None
     assert reader.stdout.readline() == "ready\n"
-    job = Job(three, (0, 1, 1), "marked", **(certified(tmp_path) if hidden else {}))
+    job = Job(three, (0, 1, 1), "marked", HOCKET_TCP_STREAMS=streams, **(certified(tmp_path) if hidden else {}))
     job.good()
     subprocess.run(three[0].within([sys.executable, "-c", LAST]), check=True)
     frames, marks = map(int, reader.communicate(timeout=20)[0].split())
@@ -173,9 +173,17 @@ def test_who_reads_along_sees_nothing(three: list[Host], tmp_path: Path, hidden:
     assert marks == 0 if hidden else marks > 2
 
 
-@pytest.mark.parametrize("program", ["collectives", "subgroups", "both_ways", "unclaimed"])
-def test_all_of_it_encrypted_and_checked(three: list[Host], tmp_path: Path, program: str) -> None:
-    Job(three, LAYOUTS["mixed"], program, HOCKET_INTEGRITY="1", **certified(tmp_path)).good()
+@pytest.mark.parametrize(
+    ("program", "streams"), [("collectives", "3"), ("subgroups", "1"), ("both_ways", "2"), ("unclaimed", "1")]
+)
+def test_all_of_it_encrypted_and_checked(three: list[Host], tmp_path: Path, program: str, streams: str) -> None:
+    """Over one connection, and over several."""
+    protected = {"HOCKET_INTEGRITY": "1", **certified(tmp_path)}
+    Job(three, LAYOUTS["mixed"], program, HOCKET_TCP_STREAMS=streams, **protected).good()
+
+
+def test_links_of_three_connections(three: list[Host]) -> None:
+    Job(three, (0, 1), "collectives", HOCKET_TCP_STREAMS="3").good()
 
 
 def test_whose_certificate_is_another_authoritys_is_told(three: list[Host], tmp_path: Path) -> None:
@@ -192,11 +200,13 @@ def test_whose_certificate_is_another_authoritys_is_told(three: list[Host], tmp_
 # ---- deaths ----
 
 
-@pytest.mark.parametrize("count", [1000, 200_000])
-def test_a_killed_rank_is_named_by_all(three: list[Host], count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "streams", "victims"), [("1000", "1", (0, 3)), ("200_000", "1", (0, 3)), ("200_000", "3", (3,))]
+)
+def test_a_killed_rank_is_named_by_all(three: list[Host], count: str, streams: str, victims: tuple[int, ...]) -> None:
     """Where all speak to all, and along the chain, where some never speak to it."""
-    for victim in (0, 3):
-        job = Job(three, (0, 0, 1, 1), "endless", COUNT=str(count))
+    for victim in victims:
+        job = Job(three, (0, 0, 1, 1), "endless", COUNT=count, HOCKET_TCP_STREAMS=streams)
         pids = [job.line(rank)["pid"] for rank in range(4)]
         begin = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)

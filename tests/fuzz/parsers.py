@@ -140,10 +140,10 @@ def proofs() -> list[bytes]:
 
 
 class _Mesh(mesh.Mesh):
-    """That of rank 1 of 3, of which the loop is ours."""
+    """That of rank 1 of 3, of which the loop is ours. With rank 0 it has two lines."""
 
     def __init__(self, fds: list[int], selector: selectors.BaseSelector) -> None:
-        super().__init__([], ["rank 0", "rank 1", "rank 2"], ["@a", "@b", "@c"], 1, SECRET)
+        super().__init__([], ["rank 0", "rank 1", "rank 2"], ["@a", "@b", "@c"], 1, SECRET, counts=[2, 1, 1])
         self._fds, self._selector, self._halls = fds, selector, []
 
 
@@ -160,7 +160,7 @@ def parse_greetings(data: bytes) -> None:
         here = _Mesh([null, null], selector)
         with here._undo:
             ends = []
-            for dialled in (None, 0, None):
+            for dialled in (None, mesh.Strand(0, 0), None):
                 ours, theirs = socket.socketpair()
                 ours.setblocking(False)
                 theirs.setblocking(False)
@@ -179,14 +179,15 @@ def parse_greetings(data: bytes) -> None:
 
 
 def greetings() -> list[bytes]:
-    def greeting(line: int, rank: int, number: int = 0) -> bytes:
-        return bytes([line, 2, mesh.GREETING.size]) + mesh.GREETING.pack(rank, number)
+    def greeting(line: int, rank: int, number: int = 0, place: int = 0) -> bytes:
+        return bytes([line, 2, mesh.GREETING.size]) + mesh.GREETING.pack(rank, place, number, number)
 
-    met = b"".join(bytes([line, 0, 1, 1]) for line in range(2))
-    good = greeting(0, 0) + greeting(1, 2) + met
+    met = b"".join(bytes([line, 0, 1, 1]) for line in range(3))
+    good = greeting(0, 2) + greeting(1, 0) + greeting(2, 0, place=1) + met
     return [
         good,
         greeting(0, 2) + greeting(2, 2, 1) + greeting(1, 0) + met,
+        greeting(1, 0) + greeting(0, 0, 1, 1) + greeting(2, 0, 1) + met,
         greeting(0, 2) + b"\0\0\0" + greeting(1, 2),
     ]
 

@@ -1,9 +1,12 @@
 // Links: what they carry, what they do with nonsense, and that they stop where they must.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -13,6 +16,7 @@
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/keeper.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/stripes.h"
 
 using namespace hocket;
 using namespace hocket::testing;
@@ -72,11 +76,68 @@ struct Pair {
   std::unique_ptr<Rank> ranks[2];
 };
 
-void carries_messages_in_order() {
-  Pair pair;
+// Two ranks, whose link goes over several sockets, each of which takes little at a time.
+struct Striped {
+  explicit Striped(size_t count, bool checked = false, bool over_tcp = false) : fds{Fds(count), Fds(count)} {
+    std::vector<std::shared_ptr<tcp::Pipe>> pipes[size];
+    for (size_t i = 0; i < count; ++i) {
+      over_tcp ? connect(i) : couple(i);
+      for (int r = 0; r < size; ++r) pipes[r].push_back(std::make_shared<tcp::Pipe>(fds[r][i]));
+    }
+    for (int r = 0; r < size; ++r)
+      ranks[r] = std::make_unique<Rank>(r, std::make_shared<tcp::Stripes>(pipes[r]), checked);
+  }
+  ~Striped() {
+    for (const Fds& each : fds) {
+      for (int fd : each) close(fd);
+    }
+  }
+
+  void couple(size_t i) {
+    int both[size];
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0, "no sockets");
+    for (int r = 0; r < size; ++r) {
+      const int few = 20'000;
+      setsockopt(fds[r][i] = both[r], SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+    }
+  }
+
+  void connect(size_t i) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at;
+    auto* const address = reinterpret_cast<sockaddr*>(&at);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    check(bind(listener, address, length) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, address, &length) == 0,
+          "no listener");
+    fds[0][i] = socket(AF_INET, SOCK_STREAM, 0);
+    const int some = 200'000;
+    setsockopt(fds[0][i], SOL_SOCKET, SO_SNDBUF, &some, sizeof some);
+    check(::connect(fds[0][i], address, length) == 0, "not connected");
+    fds[1][i] = accept(listener, nullptr, nullptr);
+    close(listener);
+  }
+
+  // As when something on the way breaks a connection of TCP.
+  void reset(int rank, size_t i) {
+    const linger none{1, 0};
+    setsockopt(fds[rank][i], SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    close(fds[rank][i]);
+    fds[rank][i] = -1;
+  }
+
+  using Fds = std::vector<int>;
+  Fds fds[size];
+  std::unique_ptr<Rank> ranks[size];
+};
+
+template <typename Two>
+void carries_messages_in_order(Two&& pair, int count) {
   std::mt19937_64 random(7);
   std::vector<uint64_t> lengths;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < count; ++i) {
     const uint64_t most = uint64_t{1} << random() % 19;
     lengths.push_back(random() % most);
   }
@@ -118,10 +179,10 @@ Bytes content(uint64_t number, uint64_t length) {
 
 bool holds(const std::byte* at, const Bytes& data) { return std::memcmp(at, data.data(), data.size()) == 0; }
 
-// A stream of 64 MiB, each message of which is expected a window ahead: all of it is received where it is to be.
-void lands_what_is_expected() {
-  Pair pair;
-  constexpr uint64_t count = 256, length = 256 << 10, ahead = 32;
+// A stream of messages, each of which is expected a window ahead: all of it is received where it is to be.
+template <typename Two>
+void lands_what_is_expected(Two&& pair, uint64_t count) {
+  constexpr uint64_t length = 256 << 10, ahead = 32;
   const Bytes data = content(1, count * length);
   Bytes out(count * length);
   const auto label = [](uint64_t i) { return Label{9, static_cast<uint32_t>(i)}; };
@@ -210,11 +271,12 @@ void lands_nothing_for_what_is_over() {
 
 // From a fence on not a byte is written where messages were expected, neither of one that is in the middle of coming
 // nor of a later one, whoever receives them; and what goes on coming is whole.
-void lands_nothing_after_a_fence() {
+template <typename Two, typename... How>
+void lands_nothing_after_a_fence(How... how) {
   constexpr uint64_t length = 1 << 20;
   const Bytes data = content(4, length), refilled(2 * length, std::byte{0x77});
   for (int trial = 0; trial < 12; ++trial) {
-    Pair pair;
+    Two pair(how...);
     Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
     Bytes out(2 * length);
     for (uint64_t i = 0; i < 2; ++i) {
@@ -270,8 +332,8 @@ void does_not_stand_in_its_own_way() {
 }
 
 // What is in the middle of being sent when a call fails is sent as it was, and nothing else.
-void sends_nothing_of_the_callers_after_a_fence() {
-  Pair pair;
+template <typename Two>
+void sends_nothing_of_the_callers_after_a_fence(Two&& pair) {
   Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
   const uint64_t length = 1 << 20;
   Bytes data(length);
@@ -461,9 +523,10 @@ void waits_for_no_socket_of_a_broken_link() {
 }
 
 // Both ends part at once or one after the other, and what was sent before is there.
-void parts_without_loss() {
+template <typename Two, typename... How>
+void parts_without_loss(How... how) {
   for (int turn = 0; turn < 20; ++turn) {
-    Pair pair;
+    Two pair(how...);
     const Bytes data(200'000, std::byte(turn));
     std::thread other([&] {
       Rank& own = *pair.ranks[1];
@@ -484,21 +547,209 @@ void parts_without_loss() {
   }
 }
 
+// ---- over several sockets ----
+
+// A piece goes over each in turn, however long the parts are that make it up.
+void deals_pieces_in_turn() {
+  constexpr size_t piece = tcp::Stripes::piece;
+  int near[3], away[3];
+  std::vector<std::shared_ptr<tcp::Pipe>> pipes;
+  for (int i = 0; i < 3; ++i) {
+    int both[2];
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0, "no sockets");
+    near[i] = both[0];
+    away[i] = both[1];
+    pipes.push_back(std::make_shared<tcp::Pipe>(near[i]));
+  }
+  tcp::Stripes stripes(pipes);
+  Bytes data = content(8, 5 * piece);
+  size_t sent = 0;
+  for (const size_t end : {piece + 10, 2 * piece, 3 * piece - 1, 4 * piece + 1, 5 * piece}) {
+    const size_t middle = sent + (end - sent) / 3;
+    std::array<iovec, 2> parts{{{data.data() + sent, middle - sent}, {data.data() + middle, end - middle}}};
+    check(stripes.send(parts) == static_cast<ssize_t>(end - sent), "not all was taken");
+    while (sent < end) {
+      const size_t i = sent / piece % 3, bytes = std::min(end, (sent / piece + 1) * piece) - sent;
+      Bytes found(bytes + 1);
+      check(recv(away[i], found.data(), found.size(), MSG_DONTWAIT | MSG_WAITALL) == static_cast<ssize_t>(bytes),
+            "socket ", i, " has more or less than ", bytes, " bytes from ", sent, " on");
+      found.pop_back();
+      check(holds(data.data() + sent, found), "other bytes from ", sent, " on");
+      sent += bytes;
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    close(near[i]);
+    close(away[i]);
+  }
+}
+
+// Who sleeps is woken by the socket whose turn it is, and not by what has come early on another one.
+void waits_for_the_socket_whose_turn_it_is() {
+  Striped pair(3, false, true);
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const auto ready = [](const Rank& rank) {
+    std::vector<pollfd> polls;
+    rank.link.watch(polls, POLLIN | POLLOUT);
+    check(polls.size() == 3, "not all of them would show a failure");
+    return poll(polls.data(), polls.size(), 0);
+  };
+  const Bytes early(10, std::byte{1});
+  check(write(pair.fds[0][1], early.data(), early.size()) == 10, "it does not fit");
+  pollfd there{pair.fds[1][1], POLLIN, 0};
+  check(poll(&there, 1, 5000) == 1 && ready(to) == 0, "what came early wakes it");
+  check(ready(from) == 0, "it waits to send, and has nothing");
+  const Bytes data = content(9, 4 << 20);
+  from.post(0, 1, data.data(), data.size(), {1, 1});
+  check(from.link.stuck(), "the buffers of three sockets hold 4 MiB");
+  pollfd due{pair.fds[1][0], POLLIN, 0};
+  check(poll(&due, 1, 5000) == 1 && ready(to) == 1, "what is due does not wake it");
+}
+
+// Who sleeps until one socket has something is told when another thread has read so far that it is another one's turn.
+void tells_whose_turn_it_is() {
+  Striped pair(2);
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const Bytes data = content(12, 3 * tcp::Stripes::piece);
+  from.post(0, 1, data.data(), data.size(), {1, 1});
+  const auto due = [&] {
+    std::vector<pollfd> polls;
+    to.link.watch(polls, POLLIN);
+    return polls[0].events == POLLIN ? 0 : 1;
+  };
+  int changes = 0;
+  while (to.received(0) == nullptr) {
+    const int before = due();
+    const bool news = to.link.turn();
+    check(before == due() || news, "nobody is told");
+    changes += before != due();
+    from.link.turn();
+  }
+  check(changes == 3, changes, " changes");
+}
+
+// Also where nobody is about to read or to write it; and first it is told what had come before.
+void notices_the_death_of_any_socket() {
+  for (int at = 0; at < 3; ++at) {
+    Striped pair(3, false, true);
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    const Bytes data = content(10, 20'000);
+    from.post(0, 1, data.data(), data.size(), {1, 1});
+    pollfd due{pair.fds[1][0], POLLIN, 0};
+    check(poll(&due, 1, 5000) == 1, "nothing came");
+    if (at != 0) pair.reset(0, at);
+    while (at != 0 && to.received(0) == nullptr && !to.link.broken()) to.link.turn();
+    check(at == 0 || to.received(0) != nullptr, "what had come is lost");
+    if (at == 0) pair.reset(0, at);
+    std::vector<pollfd> polls;
+    to.link.watch(polls, POLLIN);
+    check(to.link.broken() || poll(polls.data(), polls.size(), 5000) > 0, "who sleeps is not woken");
+    const auto limit = Clock::now() + std::chrono::seconds(5);
+    while (!to.link.broken() && Clock::now() < limit) to.link.turn();
+    check(to.link.broken() && std::strcmp(to.link.broken(), "died") == 0, "socket ", at, " died, and the link holds");
+    polls.clear();
+    to.link.watch(polls, POLLIN | POLLOUT);
+    check(polls.empty(), "it goes on waiting");
+  }
+}
+
+// Whose other end has shut one of them in peace may have sent by another one before.
+void hears_what_comes_after_an_end() {
+  for (const bool is_shut : {false, true}) {
+    Striped pair(3, false, true);
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    if (is_shut) to.link.shut();
+    shutdown(pair.fds[0][1], SHUT_WR);
+    pollfd ended{pair.fds[1][1], POLLRDHUP, 0};
+    check(poll(&ended, 1, 5000) == 1, "it has not ended");
+    const auto limit = Clock::now() + std::chrono::milliseconds(5);  // some looks for failures
+    while (Clock::now() < limit) to.link.turn();
+    const Bytes data = content(13, 20'000);
+    from.post(0, 1, data.data(), data.size(), {1, 1});
+    while (to.received(0) == nullptr && !to.link.broken()) to.link.turn();
+    check(!to.link.broken(), "it is taken for dead");
+  }
+}
+
+// What one pipe has taken goes out also where the turn is another one's, whose socket is full: as with TLS.
+void flushes_what_a_pipe_has_taken() {
+  struct Late : tcp::Pipe {
+    using Pipe::Pipe;
+    ssize_t send(std::span<iovec> parts) override {
+      ssize_t all = 0;
+      for (const iovec& part : parts) {
+        const auto* data = static_cast<const std::byte*>(part.iov_base);
+        taken.insert(taken.end(), data, data + part.iov_len);
+        all += static_cast<ssize_t>(part.iov_len);
+      }
+      return all;
+    }
+    bool flush() override {
+      if (is_full) return false;
+      check(write(socket(), taken.data(), taken.size()) == static_cast<ssize_t>(taken.size()), "it does not fit");
+      taken.clear();
+      return true;
+    }
+    bool is_full = true;
+    Bytes taken;
+  };
+  struct Full : tcp::Pipe {
+    using Pipe::Pipe;
+    ssize_t send(std::span<iovec>) override {
+      errno = EAGAIN;
+      return -1;
+    }
+  };
+  int one[2], other[2];
+  check(socketpair(AF_UNIX, SOCK_STREAM, 0, one) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, other) == 0, "sockets");
+  const int much = 1 << 20;
+  setsockopt(one[0], SOL_SOCKET, SO_SNDBUF, &much, sizeof much);
+  const auto late = std::make_shared<Late>(one[0]);
+  tcp::Stripes stripes({late, std::make_shared<Full>(other[0])});
+  Bytes data = content(11, tcp::Stripes::piece + 1);
+  const auto send = [&](size_t from) {
+    iovec part{data.data() + from, data.size() - from};
+    return stripes.send({&part, 1});
+  };
+  const auto waits_for = [&] {
+    std::vector<pollfd> polls;
+    stripes.watch(polls, POLLOUT);
+    return std::pair{(polls[0].events & POLLOUT) != 0, (polls[1].events & POLLOUT) != 0};
+  };
+  check(send(0) == tcp::Stripes::piece && send(tcp::Stripes::piece) == -1, "more was taken");
+  check(waits_for() == std::pair{true, true}, "it does not wait for both");
+  late->is_full = false;
+  check(send(tcp::Stripes::piece) == -1 && late->taken.empty(), "the other end waits for ever");
+  check(waits_for() == std::pair{false, true}, "it waits for one that can be written");
+  for (int fd : {one[0], one[1], other[0], other[1]}) close(fd);
+}
+
 }  // namespace
 
 int main() {
-  carries_messages_in_order();
-  lands_what_is_expected();
+  carries_messages_in_order(Pair(), 2000);
+  for (const size_t count : {2, 3, 5}) carries_messages_in_order(Striped(count, count == 3), 600);
+  deals_pieces_in_turn();
+  waits_for_the_socket_whose_turn_it_is();
+  tells_whose_turn_it_is();
+  notices_the_death_of_any_socket();
+  hears_what_comes_after_an_end();
+  flushes_what_a_pipe_has_taken();
+  lands_what_is_expected(Pair(), 256);
+  lands_what_is_expected(Striped(3, true), 64);
   lands_nothing_else();
   lands_nothing_for_what_is_over();
-  lands_nothing_after_a_fence();
+  lands_nothing_after_a_fence<Pair>();
+  lands_nothing_after_a_fence<Striped>(3);
   does_not_stand_in_its_own_way();
-  sends_nothing_of_the_callers_after_a_fence();
+  sends_nothing_of_the_callers_after_a_fence(Pair());
+  sends_nothing_of_the_callers_after_a_fence(Striped(2));
   survives_nonsense();
   breaks_where_no_rank_would_say_that();
   counts_the_checksum_that_others_count();
   notices_what_was_changed_on_its_way();
   waits_for_no_socket_of_a_broken_link();
-  parts_without_loss();
+  parts_without_loss<Pair>();
+  parts_without_loss<Striped>(3, false, true);
   return report();
 }

@@ -298,7 +298,7 @@ def descriptors() -> Iterator[list[int]]:
 
 def close_all(found: list[dict[int, Met]]) -> None:
     for links in found:
-        for sock, fds, _ in links.values():
+        for sock, fds, *_ in links.values():
             sock.close()
             for fd in fds:
                 os.close(fd)
@@ -345,7 +345,7 @@ def test_a_line_that_was_given_up_does_not_take_the_place_of_the_one_after_it() 
         running = pool.submit(meeting.run, fds, Deadline(20.0), look)
         old, new = (dial(addresses[0], SECRET, Deadline(20.0)) for _ in range(2))
         for sock, number in ((new, 8), (old, 7)):
-            Outgoing(sock, mesh.GREETING.pack(1, number), fds).push()
+            Outgoing(sock, mesh.GREETING.pack(1, 0, 0, number), fds).push()
             until(lambda: seen and seen[-1] == [8], "the later line known")
         old.settimeout(20.0)
         with suppress(ConnectionResetError):
@@ -370,7 +370,7 @@ def test_who_has_said_that_it_met_all_does_not_give_up_for_want_of_descriptors()
     with ThreadPoolExecutor(1) as pool, descriptors() as fds, socket.socket(socket.AF_UNIX) as stranger:
         running = pool.submit(meeting.run, fds, Deadline(20.0), look)
         peer = dial(addresses[0], SECRET, Deadline(20.0))
-        Outgoing(peer, mesh.GREETING.pack(1, 0), fds).push()
+        Outgoing(peer, mesh.GREETING.pack(1, 0, 0, 0), fds).push()
         until(lambda: looks and looks[-1] == 1, "all met, as far as rank 0 knows")
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))

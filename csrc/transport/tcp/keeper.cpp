@@ -74,7 +74,7 @@ void Keeper::keep() {
     std::chrono::microseconds slice = tick;
     for (const Link* link : links_) {
       if (!link->stuck()) continue;
-      polls.push_back({link->socket(), POLLOUT, 0});
+      link->watch(polls, POLLOUT);
       slice = std::min(slice, link->arm());
     }
     sleep(polls, slice);
@@ -108,7 +108,7 @@ void part(const std::vector<Link*>& links, Deadline limit) {
       }
       link.turn();
       if (!link.broken() && link.socket() >= 0) {
-        polls.push_back({link.socket(), static_cast<short>(POLLIN | (link.stuck() ? POLLOUT : 0)), 0});
+        link.watch(polls, POLLIN | POLLOUT);
         slice = std::min(slice, link.arm());
       }
     }

@@ -63,9 +63,10 @@ bool Link::turn() {
     const std::unique_lock lock(receiving_, std::try_to_lock);
     if (lock) {
       const uint64_t before = closed_;
+      const int from = pipe_->reads();
       while (receive()) {
       }
-      news = closed_ != before;
+      news = closed_ != before || pipe_->reads() != from;  // who sleeps until that has something sleeps in vain
     }
   }
   if (stuck_ || (news && starved_)) push();

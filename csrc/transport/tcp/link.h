@@ -59,7 +59,13 @@ class Link final : public Wire {
   // After a failure: nothing of the caller's memory is read or written any more. What of it is in the middle of being
   // sent is sent from a copy; what is in the middle of being received there goes to the slots.
   void fence();
-  // Who is about to sleep until the socket shows something asks first, how long that may be.
+  // Adds what shows that something came, where POLLIN is among the events, and that what is stuck may go on, where
+  // POLLOUT is.
+  void watch(std::vector<pollfd>& polls, short events) const {
+    if (!stuck()) events = static_cast<short>(events & ~POLLOUT);
+    if (events != 0 && !broken() && socket() >= 0) pipe_->watch(polls, events);
+  }
+  // Who is about to sleep until that shows something asks first, how long that may be.
   std::chrono::microseconds arm() const { return pipe_->arm(); }
   // Whether there is something that the socket did not take.
   bool stuck() const { return stuck_.load(std::memory_order_relaxed); }

@@ -1,13 +1,15 @@
 // A connected socket as two streams of bytes that never wait: in clear, through TLS (tls.h), or beside it through UCX
-// (transport/ucx).
+// (transport/ucx); or several of them as one (stripes.h).
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace hocket::tcp {
 
@@ -18,10 +20,10 @@ class Pipe {
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
-  // What can be polled; it is readable when something has come.
+  // What it is over; the first, where there are several.
   int socket() const { return socket_; }
   // How many bytes were taken, of `parts` in their order, and need not be there any more; or -1, and errno, as of
-  // sendmsg.
+  // sendmsg. `parts` may be changed, here and below.
   virtual ssize_t send(std::span<iovec> parts);
   // How many came; 0 where nothing will come any more; or -1, and errno, as of recvmsg. Fewer than asked for: no more
   // are there.
@@ -31,6 +33,11 @@ class Pipe {
   // From now on `receive` may take more from the socket than it gives: who waits for the socket calls it first, until
   // nothing is left.
   virtual void read_ahead() {}
+  // The socket by which the next bytes will come.
+  virtual int reads() const { return socket_; }
+  // Adds what can be polled to `polls`, for those of POLLIN and POLLOUT that are asked for: that something has come,
+  // and that what was not taken, or not flushed, may be by now.
+  virtual void watch(std::vector<pollfd>& polls, short events) const { polls.push_back({socket_, events, 0}); }
   // Who is about to sleep until the socket shows something asks first, how long that may be.
   virtual std::chrono::microseconds arm() { return std::chrono::microseconds::max(); }
   // Nothing more will be sent.

@@ -71,6 +71,8 @@ exec env -i PATH="$PATH" HOME="$HOME" nsenter -t $pid -n -u -i -m -- sh -c "$*"
 """
 # A filter of packets (BPF): if a random number is at least so large it passes, else it is dropped.
 _RANDOM, _PASS, _DROP = 0xFFFFF000 + 56, 0, 2
+# What follows Ethernet's head and IPv4's are the ports: the class is 1:1 and their sum modulo 256.
+_BY_PORTS = "7,40 0 0 34,7 0 0 0,40 0 0 36,12 0 0 0,84 0 0 255,4 0 0 65537,22 0 0 0"
 MOST = 16
 NAMES = "127.0.0.1 localhost\n" + "".join(f"10.213.77.{number + 1} host{number}\n" for number in range(MOST))
 
@@ -136,9 +138,22 @@ class Host:
             raise OSError(f"`{' '.join(command)}` failed on {self.name}: {done.stderr.strip()}")
 
     def shape(self, interface: str, rate: str) -> None:
-        """Let no more out of an interface than `rate`, in tc's words, such as 1gbit: headers count."""
+        """Let no more out of an interface than `rate`, in tc's words, such as 1gbit: headers count. "1gbit/flow" is for
+        each connection."""
+        if rate.endswith("/flow"):
+            self._shape_each(interface, rate.removesuffix("/flow"))
+            return
         bucket = ("rate", rate, "burst", "128kb", "latency", "50ms")
         self.told("tc", "qdisc", "add", "dev", interface, "root", "tbf", *bucket)
+
+    def _shape_each(self, interface: str, rate: str) -> None:
+        """One class for each sum of two ports, modulo 256; two connections seldom share one."""
+        self.told("tc", "qdisc", "add", "dev", interface, "root", "handle", "1:", "htb")
+        classes = [
+            f"class add dev {interface} parent 1: classid 1:{n:x} htb rate {rate} burst 128kb\n" for n in range(1, 257)
+        ]
+        self.told("sh", "-c", 'printf %s "$0" | tc -batch -', "".join(classes))
+        self.told("tc", "filter", "add", "dev", interface, "parent", "1:", "bpf", "bytecode", _BY_PORTS)
 
     def learn(self, others: Sequence[Host]) -> None:
         """Put the program there that runs commands on the others."""
@@ -184,9 +199,9 @@ class Host:
 
 @contextmanager
 def hosts(count: int, *, rate: str = "", congestion: str = "") -> Iterator[list[Host]]:
-    """So many, each of which reaches all others, over links that carry `rate` each way ("1gbit"; empty: whatever the
-    processors manage). `congestion` is the congestion control of every socket there that does not choose its own.
-    None at all is no hosts. Raises OSError for what the kernel has no means for."""
+    """So many, each of which reaches all others, over links that carry `rate` each way ("1gbit", or "1gbit/flow" for
+    each connection; empty: whatever the processors manage). `congestion` is the congestion control of every socket
+    there that does not choose its own. None at all is no hosts. Raises OSError for what the kernel has no means for."""
     if count == 0:
         yield []
         return

@@ -81,7 +81,8 @@ def bench(
         ),
     ] = "",
     shape: Annotated[
-        str, typer.Option(metavar="RATE", help="With --hosts: what each host's link carries, such as 1gbit.")
+        str,
+        typer.Option(metavar="RATE", help="With --hosts: what each host's link carries, such as 1gbit, or 1gbit/flow."),
     ] = "",
     dtype: Annotated[str, typer.Option("-d", "--dtype", help="Of the elements.")] = "float32",
     op: Annotated[

@@ -26,8 +26,9 @@ that HOCKET_UCX names, or that is found, by what UCX_TLS says, but for TCP. HOCK
 control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME names the
 interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
 HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
-HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_WIRE says how many bytes a link between hosts carries in the time of
-a round, which is measured where it is not set.
+HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_TCP_STREAMS says over how many of them goes what two ranks of
+different hosts send each other. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a round,
+which is measured where it is not set.
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
 of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves.
@@ -51,6 +52,7 @@ HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
 ANYWHERE = "anywhere"  # where ranks meet at no address of which anybody knows
 NO_TCP = "^tcp"  # UCX's own would listen, and believe whoever comes
+MOST_STREAMS = 16
 _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
@@ -59,8 +61,8 @@ class SocketOptions:
     """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
     encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
-    is to be measured; and over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
-    libucp that is to be used, and what that may use, as UCX_TLS has it."""
+    is to be measured; over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
+    libucp that is to be used, and what that may use, as UCX_TLS has it; and how many sockets a link of TCP has."""
 
     congestion: str = ""
     interface: str = ""
@@ -70,6 +72,7 @@ class SocketOptions:
     ways: tuple[str, ...] = ("tcp",)
     libucp: str = "libucp.so.0"
     ucx_transports: str = NO_TCP
+    streams: int = 1
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     integrity = environ.get("HOCKET_INTEGRITY", "")
     if integrity not in ("", "0", "1"):
         raise RendezvousError(f'HOCKET_INTEGRITY is "{integrity}"; it is 1, or 0')
+    name = "HOCKET_TCP_STREAMS"
     return SocketOptions(
         environ.get("HOCKET_TCP_CONGESTION", ""),
         environ.get("HOCKET_SOCKET_IFNAME", ""),
@@ -303,6 +307,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         tuple(way for way in _transports(environ) if way != "shm"),
         environ.get("HOCKET_UCX") or "libucp.so.0",
         _ucx_transports(environ.get("UCX_TLS", "")),
+        integer({name: environ.get(name) or "1"}, name, 1, MOST_STREAMS),
     )
 
 
@@ -331,7 +336,7 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_WIRE", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", "HOCKET_TRACE", *_TLS}
+    names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", "HOCKET_TRACE", *_TLS}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

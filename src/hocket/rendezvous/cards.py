@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from importlib.metadata import version
@@ -28,7 +29,8 @@ class Card:
 
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
-    the version of UCX that it would use, and `lacks` tells why it can use none, although it should.
+    the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
+    TCP connections that it would have with each rank of another host.
     """
 
     rank: int
@@ -42,6 +44,7 @@ class Card:
     ways: tuple[str, ...] = ("tcp",)
     ucx: str = ""
     lacks: str = ""
+    streams: int = 1
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -51,7 +54,7 @@ class Card:
             unpacker = msgpack.Unpacker(max_buffer_size=_LONGEST, max_array_len=most, max_map_len=0, max_ext_len=0)
             unpacker.feed(blob)  # what follows the card is padding
             match next(unpacker, None):
-                case [int(), str(), int(), str(), str(), str(), str(), bool(), [*ways], str(), str()] as found:
+                case [int(), str(), int(), str(), str(), str(), str(), bool(), [*ways], str(), str(), int()] as found:
                     found[8] = tuple(map(str, ways))
                     return Card(*found)
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")
@@ -110,6 +113,21 @@ def places(cards: list[Card]) -> list[int]:
         apart = "on different hosts" if card.boot != other.boot else "in different network namespaces (containers)"
         raise RendezvousError(f"{card} and {other} are {apart}, and nothing tells how they can reach each other: {HOW}")
     return numbers
+
+
+def connections(cards: list[Card], ways: Sequence[Sequence[str]]) -> list[int]:
+    """How many there are with each rank, over what the two may talk: several only where that is TCP alone. One that may
+    be through UCX has one, which is also all that it falls back to.
+
+    Raises RendezvousError, the same one on each rank, where there are several hosts and two ranks want another number.
+    """
+    first = cards[0]
+    if any(ways) and (other := next((card for card in cards if card.streams != first.streams), None)):
+        raise RendezvousError(
+            f"{first} has HOCKET_TCP_STREAMS={first.streams}, and {other} has HOCKET_TCP_STREAMS={other.streams} "
+            "(it is 1 where it is not set): give all ranks the same"
+        )
+    return [first.streams if tuple(way) == ("tcp",) else 1 for way in ways]
 
 
 HOW = (

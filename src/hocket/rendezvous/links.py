@@ -24,11 +24,11 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from .._core import Credentials, Pipe, Ucx, UcxContext
+from .._core import Credentials, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .cards import Card, exchange, places
+from .cards import Card, connections, exchange, places
 from .doors import Door
 from .mesh import Look, Mesh
 from .sockets import explained, steer
@@ -59,7 +59,7 @@ class Terms:
     def card(self, door: Door, rank: int) -> Card:
         """What such a rank tells the others, who are to come to that door."""
         version = self.ucx.version if self.ucx is not None else ""
-        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks)
+        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks, self.sockets.streams)
 
 
 @dataclass(eq=False)
@@ -72,7 +72,8 @@ class Links:
     its sockets; -1 at the own rank. From another host there are no descriptors, but -1. `events` are eventfds of this
     host's ranks, where there are several hosts. The Links own all of them; `close` closes them. `crowd` ranks share the
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
-    to link anew. `ucx` are the ways through UCX, by rank; `close` closes them, too.
+    to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
+    has several; `close` closes them, too.
     """
 
     places: list[int]
@@ -86,6 +87,7 @@ class Links:
     formations: int = 0
     terms: Terms | None = None
     ucx: dict[int, Ucx] = field(default_factory=dict)
+    more: dict[int, list[socket.socket]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -99,18 +101,32 @@ class Links:
     @property
     def pipes(self) -> list[Pipe | None]:
         """How bytes go to each rank, where they do not go over its socket as they are."""
-        tls = [sock.tls if isinstance(sock, TlsSocket) else None for sock in self.sockets]
-        return [self.ucx.get(rank, encrypted) for rank, encrypted in enumerate(tls)]
+
+        def through(rank: int) -> Pipe | None:
+            if rank in self.ucx:
+                return self.ucx[rank]
+            if self.more.get(rank):
+                return Stripes([_encrypted(sock) or Pipe(sock.fileno()) for sock in self.all(rank)])
+            return _encrypted(self.sockets[rank])
+
+        return [through(rank) for rank in range(len(self.sockets))]
+
+    def all(self, rank: int) -> list[socket.socket]:
+        """The sockets of one link."""
+        first = self.sockets[rank]
+        return [] if first is None else [first, *self.more.get(rank, [])]
 
     @property
     def transports(self) -> list[str]:
-        """What each rank is reached by: "self", "shm", "tcp", "tls", or "ucx" and what that uses, as "ucx:rc_mlx5"."""
+        """What each rank is reached by: "self", "shm", "tcp", "tls", or "ucx" and what that uses, as "ucx:rc_mlx5"; and
+        "tcp:4" where that is four connections."""
         own = self.sockets.index(None)
 
         def name(rank: int) -> str:
             if rank in self.ucx:
                 return f"ucx:{self.ucx[rank].transports()}"
             far = "tls" if isinstance(self.sockets[rank], TlsSocket) else "tcp"
+            far += f":{len(self.all(rank))}" if self.more.get(rank) else ""
             return "self" if rank == own else "shm" if self.places[rank] == self.places[own] else far
 
         return [name(rank) for rank in range(len(self.sockets))]
@@ -144,9 +160,14 @@ class Links:
         while self.pidfds:
             if (pidfd := self.pidfds.pop()) >= 0:
                 os.close(pidfd)
-        while self.sockets:
-            if (link := self.sockets.pop()) is not None:
-                link.close()
+        for rank in range(len(self.sockets)):
+            for sock in self.all(rank):
+                sock.close()
+        self.sockets.clear()
+
+
+def _encrypted(sock: socket.socket | None) -> Pipe | None:
+    return sock.tls if isinstance(sock, TlsSocket) else None
 
 
 _far: weakref.WeakSet[Links] = weakref.WeakSet()
@@ -156,8 +177,8 @@ def _let_go() -> None:
     """A connection lasts until nobody holds it: so a child does not, and its parent's death shows on other hosts."""
     null = os.open(os.devnull, os.O_RDWR)
     for links in list(_far):
-        for sock in links.sockets:
-            if sock is not None and sock.family != socket.AF_UNIX:
+        for sock in [sock for rank in range(len(links.sockets)) for sock in links.all(rank)]:
+            if sock.family != socket.AF_UNIX:
                 os.dup2(null, sock.fileno(), inheritable=False)  # the number stays taken, as its owner believes
     os.close(null)
 
@@ -220,7 +241,9 @@ def meet_at(
         addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
         names = [str(card) for card in cards]
         mesh = Mesh(
-            door.listeners, names, addresses, rank, terms.secret, terms.tls, terms.ucx, ways, upwards=door.upwards
+            *(door.listeners, names, addresses, rank, terms.secret, terms.tls, terms.ucx, ways),
+            counts=connections(cards, ways),
+            upwards=door.upwards,
         )
         given = [fd, pidfd]
         if not all(near):
@@ -233,15 +256,16 @@ def meet_at(
     crowd = sum(card.boot == cards[rank].boot for card in cards)
     machines, pids = [card.host for card in cards], [card.pid for card in cards]
     links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
-    for peer, (sock, theirs, ucx) in met.items():
-        links.sockets[peer] = sock
+    for peer, (sock, theirs, ucx, more) in met.items():
+        links.sockets[peer], links.more[peer] = sock, more
         if ucx is not None:
             links.ucx[peer] = ucx
         for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):
             fds[peer] = fd
     try:
-        for sock, *_ in met.values():
-            steer(sock, terms.sockets.congestion)
+        for sock, _, _, more in met.values():
+            for each in (sock, *more):
+                steer(each, terms.sockets.congestion)
     except RendezvousError:
         links.close()
         raise

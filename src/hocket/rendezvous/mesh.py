@@ -1,15 +1,17 @@
-"""One socket between every two ranks that have read each other's cards, and on one host a descriptor of each's memory.
+"""Sockets between every two ranks that have read each other's cards: one, or between hosts as many as were asked
+for; and on one host a descriptor of each's memory.
 
 ```
 rank r dials every lower rank, and is dialled by every higher one       all at the same time, in one loop
 both prove to belong to the job                                         strangers only ever get this far
-both send their rank and a number, and on one host their outbox, a pidfd of their process and, where there are
-     several hosts, an eventfd
+both send their rank and some numbers, and on one host their outbox, a pidfd of their process and, where there are
+     several hosts, an eventfd; who dialled says which of the link's sockets this is
 where they talk through UCX, that comes about (ucx)
 both say "met" when they have all that of every rank                    so that none is met by some ranks only
 ```
 
-A rank that gave up may try again, and is waited for: it dials anew, or listens where it did. One that died is not.
+A rank that gave up may try again, and is waited for: it dials anew, or listens where it did. One that died is not. Of
+its earlier attempt no socket is kept once it has come anew.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from .sockets import Address, Handshake, finish, reach, reason
 from .tls import secured
 from .ucx import Crossing
 
-GREETING = struct.Struct("<IQ")  # the rank, and which of its greetings this is: of two lines the later one counts
+GREETING = struct.Struct("<IHQQ")  # the rank, which of the link's sockets, which attempt of its, and which greeting
 _MET = b"\1"
 _LOST = (EOFError, ConnectionError)  # what shows that the other end has left
 _numbers = itertools.count()
@@ -45,12 +47,20 @@ Look: TypeAlias = "Callable[[list[int]], object] | None"
 
 
 class Met(NamedTuple):
-    """A connected socket, the peer's descriptors, as many as it was given and none from another host, and the way
-    through UCX, where there is one."""
+    """A connected socket, the peer's descriptors, as many as it was given and none from another host, the way through
+    UCX, where there is one, and the link's other sockets, in the order that they have at the other end, too."""
 
     sock: socket.socket
     fds: list[int]
     ucx: Ucx | None
+    more: list[socket.socket]
+
+
+class Strand(NamedTuple):
+    """One of the sockets between this rank and `peer`, in the order that they have at both ends."""
+
+    peer: int
+    place: int
 
 
 class Gone(RendezvousError):
@@ -60,11 +70,11 @@ class Gone(RendezvousError):
 class _Line:
     """A proven socket, over which the two ranks swap what they have."""
 
-    def __init__(self, sock: socket.socket, dialled: int | None) -> None:
+    def __init__(self, sock: socket.socket, dialled: Strand | None) -> None:
         self.sock, self.dialled = sock, dialled
-        self.peer: int | None = None  # known when it has said so
+        self.strand: Strand | None = None  # known when it has said so
         self.is_near = sock.family == socket.AF_UNIX
-        self.number = -1  # of its greeting
+        self.number = -1  # of its greeting: of two lines the later one counts
         self.greeting = Incoming(sock, GREETING.size, 3)
         self.met = Incoming(sock, len(_MET))
         self.said_met = False
@@ -88,7 +98,8 @@ class _Line:
 
 class Mesh:
     """The links of one rank, on their way. `names[r]` and `addresses[r]` are told by the cards; `listeners` are this
-    rank's, each with the name that is proved there. `run` makes the links, once. `upwards`: higher ranks are dialled.
+    rank's, each with the name that is proved there. `run` makes the links, once; that with rank r has `counts[r]`
+    sockets, by default one. `upwards`: higher ranks are dialled.
     """
 
     def __init__(
@@ -102,16 +113,23 @@ class Mesh:
         ucx: UcxContext | None = None,
         ways: Sequence[tuple[str, ...]] = (),
         *,
+        counts: Sequence[int] = (),
         upwards: bool = False,
     ) -> None:
         self._listeners, self._names, self._addresses = listeners, names, addresses
         self._rank, self._secret, self._tls, self._ucx = rank, secret, tls, ucx
         self._ways = ways or [("tcp",)] * len(names)
+        self._counts = counts or [1] * len(names)
+        self._strands = {Strand(peer, i) for peer, n in enumerate(self._counts) if peer != rank for i in range(n)}
         self._fds: Sequence[int] = ()
-        self._undial = list(range(rank + 1, len(names)) if upwards else range(rank))  # who is still to be dialled
-        self._lines: dict[int, _Line] = {}  # by peer: those that have given all but their "met"
-        self._crossings: dict[int, _Line] = {}  # those through which UCX comes about
-        self._left: dict[int, _Line] = {}  # those whose end has left, and who may come again
+        self._undial = sorted(
+            each for each in self._strands if (each.peer > rank) == upwards
+        )  # are still to be dialled
+        self._lines: dict[Strand, _Line] = {}  # those that have given all but their "met"
+        self._crossings: dict[Strand, _Line] = {}  # those through which UCX comes about
+        self._left: dict[Strand, _Line] = {}  # those whose end has left, and who may come again
+        self._attempt = next(_numbers)
+        self._attempts: dict[int, int] = {}  # the latest one of each peer that was heard of
         self._nap = Deadline(0.0)  # before anybody is dialled again
         self._undo = ExitStack()  # closes what came, unless all goes well
 
@@ -130,7 +148,11 @@ class Mesh:
             except RendezvousError as error:
                 raise self._failed(str(error), type(error)) from error
             self._undo.pop_all()
-        return {peer: Met(line.sock, line.greeting.fds, line.ucx) for peer, line in self._lines.items()}
+        firsts = {strand.peer: line for strand, line in self._lines.items() if strand.place == 0}
+        return {peer: Met(line.sock, line.greeting.fds, line.ucx, self._more(peer)) for peer, line in firsts.items()}
+
+    def _more(self, peer: int) -> list[socket.socket]:
+        return [self._lines[Strand(peer, place)].sock for place in range(1, self._counts[peer])]
 
     def _failed(self, why: str, kind: type[RendezvousError] = RendezvousError) -> RendezvousError:
         return kind(
@@ -138,9 +160,8 @@ class Mesh:
         )
 
     def _missing(self) -> list[int]:
-        others = [peer for peer in range(len(self._names)) if peer != self._rank]
-        missing = [peer for peer in others if peer not in self._lines]
-        return missing or [peer for peer in others if not self._lines[peer].met.data]
+        missing = {strand.peer for strand in self._strands if strand not in self._lines}
+        return sorted(missing or {strand.peer for strand, line in self._lines.items() if not line.met.data})
 
     def _loop(self, deadline: Deadline) -> None:
         with selectors.DefaultSelector() as selector:
@@ -172,68 +193,69 @@ class Mesh:
                         key.data()
 
     def _all_met(self) -> bool:
-        return len(self._lines) == len(self._names) - 1 and all(line.met.data for line in self._lines.values())
+        return len(self._lines) == len(self._strands) and all(line.met.data for line in self._lines.values())
 
     def _dial(self) -> None:
         if self._nap.left():
             return
-        for peer in list(self._undial):
+        for strand in list(self._undial):
             try:
-                sock = reach(self._addresses[peer], early=False)
+                sock = reach(self._addresses[strand.peer], early=False)
             except ConnectionRefusedError as error:
-                raise Gone(f"{self._names[peer]} is not there any more: {error}") from error
+                raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
             if sock is None:
                 continue
-            self._undial.remove(peer)
+            self._undial.remove(strand)
             sock = secured(sock, self._tls, calls=True)
             self._undo.callback(sock.close)
-            self._selector.register(sock, selectors.EVENT_WRITE, partial(self._reached, peer, sock))
+            self._selector.register(sock, selectors.EVENT_WRITE, partial(self._reached, strand, sock))
 
-    def _reached(self, peer: int, sock: socket.socket) -> None:
+    def _reached(self, strand: Strand, sock: socket.socket) -> None:
         """The connection is there, or has failed."""
         self._selector.unregister(sock)
         try:
             finish(sock)
-            handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[peer]).name)
+            handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[strand.peer]).name)
         except ConnectionRefusedError as error:
-            raise Gone(f"{self._names[peer]} is not there any more: {error}") from error
+            raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
         except ConnectionError:
             sock.close()
-            self._dial_later(peer)
+            self._dial_later(strand)
             return
-        self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, peer, sock, handshake))
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, strand, sock, handshake))
 
-    def _prove(self, peer: int, sock: socket.socket, handshake: Handshake) -> None:
+    def _prove(self, strand: Strand, sock: socket.socket, handshake: Handshake) -> None:
         try:
             if not handshake.advance():
                 return
             self._selector.unregister(sock)
-            self._open(sock, peer)
+            self._open(sock, strand)
         except _LOST:
             self._selector.unregister(sock)
             sock.close()
-            self._dial_later(peer)
+            self._dial_later(strand)
 
-    def _dial_later(self, peer: int) -> None:
-        self._undial.append(peer)
+    def _dial_later(self, strand: Strand) -> None:
+        self._undial.append(strand)
         self._nap = Deadline(_AGAIN)
 
-    def _open(self, sock: socket.socket, dialled: int | None = None) -> None:
+    def _open(self, sock: socket.socket, dialled: Strand | None = None) -> None:
         """Greet the other end, which has proved to belong to the job."""
         line = _Line(sock, dialled)
         self._undo.callback(sock.close)
         self._undo.callback(line.greeting.close)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, line))
         with suppress(*_LOST):  # it is heard of again when it is read
-            line.say(GREETING.pack(self._rank, next(_numbers)), self._fds if line.is_near else ())
+            greeting = GREETING.pack(self._rank, dialled.place if dialled else 0, self._attempt, next(_numbers))
+            line.say(greeting, self._fds if line.is_near else ())
 
     def _hear(self, line: _Line) -> None:
         if line.sock.fileno() < 0:  # its peer has dialled anew, in this very turn
             return
         try:
-            if line.peer is None and line.greeting.pull():
+            if line.strand is None and line.greeting.pull():
                 self._know(line)
-            if line.peer in self._lines and line.met.pull():
+            if line.strand in self._lines and line.met.pull():
                 self._selector.unregister(line.sock)  # it may leave now
         except _LOST:
             self._lose(line)
@@ -244,66 +266,76 @@ class Mesh:
         line.close()
         if line.dialled is not None:
             self._dial_later(line.dialled)
-        if line.peer is None:
+        if line.strand is None:
             line.greeting.close()
         else:
-            self._lines.pop(line.peer, None)
-            self._crossings.pop(line.peer, None)
-            self._left[line.peer] = line
+            self._lines.pop(line.strand, None)
+            self._crossings.pop(line.strand, None)
+            self._left[line.strand] = line
             if not line.is_near:
                 return
-            self._selector.register(line.greeting.fds[1], selectors.EVENT_READ, partial(self._died, line.peer))
+            self._selector.register(line.greeting.fds[1], selectors.EVENT_READ, partial(self._died, line.strand))
 
-    def _died(self, peer: int) -> None:
-        if peer in self._left:
-            raise RendezvousError(f"{self._names[peer]} died")
+    def _died(self, strand: Strand) -> None:
+        if strand in self._left:
+            raise RendezvousError(f"{self._names[strand.peer]} died")
 
-    def _replace(self, peer: int) -> None:
+    def _renew(self, peer: int) -> None:
+        """Forget all that is left of the earlier attempt of one that has come again."""
+        for place in range(self._counts[peer]):
+            strand = Strand(peer, place)
+            line = self._lines.get(strand) or self._crossings.get(strand)
+            self._replace(strand)
+            if line is not None and line.dialled is not None:
+                self._dial_later(strand)
+
+    def _replace(self, strand: Strand) -> None:
         """Forget the earlier line of one that has come again."""
-        line = self._lines.pop(peer, None) or self._crossings.pop(peer, None)
+        line = self._lines.pop(strand, None) or self._crossings.pop(strand, None)
         if line is not None:  # we have not heard yet that it left
             with suppress(KeyError):  # not there after its "met"
                 self._selector.unregister(line.sock)
             line.close()
             line.greeting.close()
-        if (line := self._left.pop(peer, None)) is not None and line.is_near:
+        if (line := self._left.pop(strand, None)) is not None and line.is_near:
             self._selector.unregister(line.greeting.fds[1])
             line.greeting.close()
 
     def _know(self, line: _Line) -> None:
-        peer, line.number = GREETING.unpack(line.greeting.data)
-        if (
-            peer == self._rank
-            or peer >= len(self._names)
-            or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0)
-        ):
-            raise RendezvousError(f"somebody greeted as rank {peer}: do all ranks have one version of hocket?")
-        earlier = self._lines.get(peer) or self._crossings.get(peer) or self._left.get(peer)
-        if earlier is not None and earlier.number > line.number:
+        peer, place, attempt, line.number = GREETING.unpack(line.greeting.data)
+        strand = Strand(peer, line.dialled.place if line.dialled else place)
+        if strand not in self._strands or len(line.greeting.fds) != (len(self._fds) if line.is_near else 0):
+            told = f"rank {peer}, with connection {place}"
+            raise RendezvousError(f"somebody greeted as {told}: do all ranks have one version of hocket?")
+        earlier = self._lines.get(strand) or self._crossings.get(strand) or self._left.get(strand)
+        if attempt < self._attempts.get(peer, 0) or (earlier is not None and earlier.number > line.number):
             raise EOFError("the peer gave this line up, and has come anew already")
-        self._replace(peer)
-        line.peer = peer
+        if attempt > self._attempts.get(peer, attempt):
+            self._renew(peer)
+        self._attempts[peer] = attempt
+        self._replace(strand)
+        line.strand = strand
         if self._ucx is None or "ucx" not in self._ways[peer]:
-            self._enter(peer, line)
+            self._enter(strand, line)
             return
-        self._crossings[peer] = line
+        self._crossings[strand] = line
         line.crossing = Crossing(self._ucx, line.sock, optional="tcp" in self._ways[peer])
         self._undo.callback(line.crossing.close)
 
     def _cross(self) -> None:
-        for peer, line in list(self._crossings.items()):
+        for strand, line in list(self._crossings.items()):
             assert line.crossing is not None
             try:
                 if line.crossing.advance():
-                    del self._crossings[peer]
-                    self._enter(peer, line)
+                    del self._crossings[strand]
+                    self._enter(strand, line)
             except _LOST:
                 self._lose(line)
 
-    def _enter(self, peer: int, line: _Line) -> None:
+    def _enter(self, strand: Strand, line: _Line) -> None:
         """All but its "met" is there."""
-        self._lines[peer] = line
-        if len(self._lines) == len(self._names) - 1:
+        self._lines[strand] = line
+        if len(self._lines) == len(self._strands):
             for each in self._lines.values():  # also one that came anew, while another was missing
                 if not each.said_met:
                     each.said_met = True
