@@ -68,7 +68,7 @@ class Meter {
   Count calls, bytes, nanoseconds, waited;
 
  private:
-  static constexpr uint64_t few = 16;
+  static constexpr uint64_t few = 64;
   const std::shared_ptr<Traffic> traffic_;
 };
 
