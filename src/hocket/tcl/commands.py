@@ -25,11 +25,12 @@ _OPTION = re.compile(r"-(?!inf(inity)?$|nan$)[A-Za-z_]\S*", re.IGNORECASE)
 @dataclass(frozen=True)
 class Meaning:
     """What the words of a parameter stand for; `also` are other names of its option. A handle is looked up when all
-    other words have been understood."""
+    other words have been understood; where one is `needed`, an empty word is none."""
 
     read: Callable[[str], Any] | None = None
     find: Callable[[Handles, str], Any] | None = None
     also: tuple[str, ...] = ()
+    needed: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Command:
                 raise self._wrong_args()
             if parameter.name in given:
                 raise invalid(f"{parameter.option[1:]} is given twice")
-            if value or not parameter.required or parameter.meaning.find is None:  # "" is no handle
+            if value or not parameter.meaning.needed:
                 given[parameter.name] = parameter.meaning, value
         return given, more
 

@@ -216,8 +216,8 @@ def distributed_irecv(
 
 
 def distributed_wait(handles: Handles, request: InFlight, timeout: Seconds = None) -> Any:
-    """What the request's call gives, or its error; then the request is gone. After the timeout, in seconds, that is a
-    CollectiveTimeout, and the call goes on."""
+    """What the request's call gives, or its error; then the request is gone. After the timeout, in seconds, the error
+    is a CollectiveTimeout: a collective goes on and may be waited for again, a message is given up."""
     try:
         return request.work.wait(timeout)
     finally:

@@ -35,14 +35,17 @@ def _device(word: str) -> str:
     return word
 
 
-Tensor: TypeAlias = Annotated[Array, Meaning(find=lambda handles, word: handles.tensors.get(word), also=("input",))]
+Tensor: TypeAlias = Annotated[
+    Array, Meaning(find=lambda handles, word: handles.tensors.get(word), also=("input",), needed=True)
+]
 MaybeTensor: TypeAlias = Annotated[
     Array | None, Meaning(find=lambda handles, word: handles.tensors.get(word) if word else None)
 ]
 TensorName: TypeAlias = Annotated[str, Meaning(find=_known)]
-Operand: TypeAlias = Annotated[Array | float, Meaning(find=_operand)]
+Operand: TypeAlias = Annotated[Array | float, Meaning(find=_operand, needed=True)]
 InFlight: TypeAlias = Annotated[
-    Pending, Meaning(find=lambda handles, word: Pending(word, handles.requests.get(word)), also=("handle",))
+    Pending,
+    Meaning(find=lambda handles, word: Pending(word, handles.requests.get(word)), also=("handle",), needed=True),
 ]
 Word: TypeAlias = Annotated[str, Meaning()]
 Operation: TypeAlias = Annotated[str, Meaning(values.operation, also=("op",))]

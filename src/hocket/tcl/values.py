@@ -37,10 +37,12 @@ _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|\d+)", re
 
 def integer(word: str) -> int:
     """A whole number, also in Tcl's other bases. A leading zero is none of them: 010 is ten."""
-    if not _INTEGER.fullmatch(word.strip()):
-        raise invalid(f'expected integer but got "{word}"')
+    if word.isascii() and word.isdecimal():
+        return int(word)
     text = word.strip()
-    return int(text) if text.lstrip("+-").isdigit() else int(text, 0)
+    if not _INTEGER.fullmatch(text):
+        raise invalid(f'expected integer but got "{word}"')
+    return int(text) if text.lstrip("+-").isdecimal() else int(text, 0)
 
 
 def number(word: str) -> int | float:
@@ -208,7 +210,8 @@ _FAMILIES: dict[str, Callable[[list[str], np.dtype[Any]], Array]] = {
 
 
 def text(array: Array) -> str:
-    """The elements as a flat Tcl list: floating-point numbers in as few digits as tell them apart in their dtype."""
+    """The elements as a flat Tcl list: floating-point numbers with a point or an exponent, and in as few
+    digits as tell them apart in their dtype; bfloat16 in full."""
     return " ".join(_words(array.ravel()))
 
 
@@ -225,7 +228,7 @@ def _words(flat: Array) -> Iterable[str]:
         return [word.strip("()") for word in flat.astype("U").tolist()]
     wide = flat.astype(np.float64)
     if flat.dtype.kind == "f" and flat.dtype.itemsize < 8:
-        words = flat.astype("U").tolist()
-    else:  # bfloat16, too, whose own words for 1.0 are those of an integer
+        words = [repr(float(word)) for word in flat.astype("U").tolist()]
+    else:  # bfloat16, too, of which NumPy knows nothing
         words = list(map(repr, wide.tolist()))
     return words if np.isfinite(wide).all() else [_SPECIAL.get(word, word) for word in words]

@@ -28,7 +28,9 @@ namespace eval ::hocket {
         set deaf {trap "" INT; exec "$@"}
         set pipe [open [list | /bin/sh -c $deaf sh {*}$program tcl-companion 2>@stderr] r+]
         fconfigure $pipe -translation binary -buffering full -buffersize 65536
-        set names [lassign [receive] theirs]
+        if {[catch {lassign [receive] theirs} names]} {
+            return -code error -errorcode {HOCKET CompanionLost} "hocket's companion did not start: [mourn]"
+        }
         if {$theirs ne $version} {
             catch {close $pipe}
             return -code error -errorcode {HOCKET OtherVersion} \
