@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tclsh import Way, ended, launch, start
 
-from conftest import Way, ended, launch, start
 from moments import until
 
 HEAD = "package require hocket\n"
@@ -191,8 +191,8 @@ def test_what_keeps_the_package_from_starting(plain: Way, tmp_path: Path) -> Non
     code, out, err = plain.run("namespace eval hocket {}\n" + script, tmp_path)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        'HOCKET NoProgram:there is no program "no-such-hocket" on the PATH: install hocket, or set ::hocket::program to '
-        "where it is",
+        'HOCKET NoProgram:there is no program "no-such-hocket" on the PATH: '
+        "install hocket, or set ::hocket::program to where it is",
         f"HOCKET OtherVersion:{old} is hocket 0.0.1, and this package is of {version('hocket')}",
         "HOCKET CompanionLost:hocket's companion did not start: exit code 1",
         "HOCKET NameTaken:torch::zeros is there already, of another package, whose tensors hocket does not know",

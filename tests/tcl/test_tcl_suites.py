@@ -8,8 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-
-from conftest import Way, ended, launch, start
+from tclsh import Way, ended, launch, start
 
 SUITE = Path(__file__).with_name("suite.tcl")
 
