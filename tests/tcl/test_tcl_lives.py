@@ -124,6 +124,7 @@ def test_a_companion_that_died_is_an_error(plain: Way, tmp_path: Path) -> None:
     )
     told = "1 {hocket's companion has ended: killed by SIGKILL} {HOCKET CompanionLost}\n"
     assert plain.run(script, tmp_path) == (7, told * 2, "")
+    assert plain.run(HEAD + "exec kill -9 [pid $hocket::pipe]; exit 0x8", tmp_path) == (8, "", "")
 
 
 def test_what_libraries_print_does_not_disturb_the_pipe(plain: Way, tmp_path: Path) -> None:

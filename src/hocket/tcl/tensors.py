@@ -68,7 +68,12 @@ def arange(
     """The numbers from start to before end, by steps."""
     if step == 0:
         raise invalid("a step of zero leads nowhere")
-    return np.arange(start, end, step).astype(dtype)
+    numbers = np.arange(start, end, step)
+    if dtype.kind in "iu" and numbers.size:
+        limits = np.iinfo(dtype)
+        if not limits.min <= min(numbers[0], numbers[-1]) <= max(numbers[0], numbers[-1]) <= limits.max:
+            raise invalid(f"the numbers from {start} to {end} do not fit into {dtype.name}")
+    return numbers.astype(dtype)
 
 
 def randn(
@@ -80,6 +85,8 @@ def randn(
     seed: MaybeInteger = None,
 ) -> Array:
     """Random numbers of the standard normal distribution; the same for the same seed, other ones each time without."""
+    if dtype.kind in "biu":
+        raise invalid(f"random numbers of the normal distribution are no {dtype.name}")
     random = handles.random if seed is None else np.random.default_rng(seed)
     return np.asarray(random.standard_normal(shape)).astype(dtype)
 

@@ -31,10 +31,11 @@ namespace eval ::hocket {
     proc leave {status} {
         set error ""
         set code ""
-        if {$status != 0 && [info exists ::errorCode]} {
+        if {$status != 0 && [info exists ::errorInfo] && [info exists ::errorCode]} {
             set error [lindex [split $::errorInfo \n] 0]
             set code [lindex $::errorCode 0]
         }
-        return [lindex [exchange leave $status $error $code] 1]
+        lassign [exchange leave $status $error $code] outcome better
+        return [expr {$outcome eq "ok" ? $better : $status}]
     }
 }

@@ -96,6 +96,7 @@ namespace eval ::hocket {
         if {![string is integer -strict $status]} {
             return
         }
+        set status [expr {int($status)}]
         set better [leave $status]
         set lost {error "the script is ending" HOCKET CompanionLost}
         catch {close $pipe}
