@@ -79,6 +79,33 @@ def test_a_killed_rank_is_a_peer_lost(plain: Way, inside: Way, tmp_path: Path) -
         assert "rank 1 (pid " in out
 
 
+def together(script: str, folder: Path, ways: list[Way], places: list[dict[str, str]], *more: str) -> list[str]:
+    """What two ranks print that go two ways, each with its variables, and its number behind the script."""
+    pairs = enumerate(zip(ways, places, strict=True))
+    processes = [way.start(HEAD + script, folder, str(rank), *more, **place) for rank, (way, place) in pairs]
+    ends = [ended(process) for process in processes]
+    assert [(code, err) for code, _, err in ends] == [(0, ""), (0, "")]
+    return [out for _, out, _ in ends]
+
+
+def test_ranks_meet_where_the_script_says(plain: Way, inside: Way, tmp_path: Path) -> None:
+    script = (
+        "torch::distributed_init -size 2 -rendezvous file://[lindex $argv 1] -rank [lindex $argv 0] -timeout 20\n"
+        "puts [torch::tensor_data [torch::distributed_all_gather [torch::full 1 [torch::get_rank]]]]"
+    )
+    places = [{"HOCKET_SECRET": "x"}] * 2
+    assert together(script, tmp_path, [plain, inside], places, str(tmp_path / "meeting")) == ["0.0 1.0\n"] * 2
+
+
+def test_ranks_meet_under_mpirun(plain: Way, inside: Way, tmp_path: Path) -> None:
+    """Of MPICH, whose ranks are known by the process that started them: a companion's is its tclsh's."""
+    script = (
+        "puts [torch::get_rank],[torch::tensor_data [torch::distributed_all_reduce [torch::full 1 [torch::get_rank]]]]"
+    )
+    places = [{"PMI_RANK": str(rank), "PMI_SIZE": "2"} for rank in range(2)]
+    assert together(script, tmp_path, [plain, inside], places) == ["0,1.0\n", "1,1.0\n"]
+
+
 # ---- signals ----
 
 
