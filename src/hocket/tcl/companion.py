@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -20,8 +19,8 @@ from .script import NAMES, OK, Script
 
 
 def serve() -> None:
-    """Until the script ends. Standard output is the pipe alone's: what else is written there goes to standard error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as hocket.tcl has it already
+    """Until the script ends. Standard output is the pipe alone's: what else is written there goes to standard error.
+    To a Ctrl-C, which is for the script, hocket.tcl has made this process deaf before it began."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with Path(os.devnull).open("rb") as nothing:
