@@ -58,7 +58,7 @@ def test_the_rank_whose_script_failed_is_blamed(plain: Way, inside: Way, tmp_pat
         f"trap '' TERM; if [ $RANK = 0 ]; then {ways[0]}; else {ways[1]}; fi; code=$?; echo $RANK $code; exit $code"
     )
     code, out, err = ended(start([*launch(3), "sh", "-c", choose], tmp_path, {}))
-    assert (code, sorted(out.splitlines())) == (1, ["0 76", "1 1", "2 76"])
+    assert (code, sorted(out.splitlines())) == (1, ["0 76", "1 1", "2 76"]), err
     (headline,) = (line for line in err.splitlines() if line.startswith("hocket run: "))
     assert headline.startswith("hocket run: rank 1 (pid ")
     assert "failed first: exit code 1" in headline
@@ -212,7 +212,8 @@ def test_the_package_answers_to_torch(way: Way, tmp_path: Path) -> None:
 def test_what_keeps_the_package_from_starting(plain: Way, tmp_path: Path) -> None:
     """A sentence each, and a script may go on."""
     old = tmp_path / "old"
-    old.write_text(f"#!{sys.executable}\nprint('5 \\n0.0.1', end='', flush=True)")
+    deaf = "import signal; assert signal.getsignal(signal.SIGINT) == signal.getsignal(signal.SIGTERM) == signal.SIG_IGN"
+    old.write_text(f"#!{sys.executable}\n{deaf}\nprint('5 \\n0.0.1', end='', flush=True)")
     old.chmod(0o700)
     script = (
         "proc try_it {} {catch {package require hocket} text options; puts [dict get $options -errorcode]:$text}\n"

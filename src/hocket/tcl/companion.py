@@ -20,7 +20,7 @@ from .script import NAMES, OK, Script
 
 def serve() -> None:
     """Until the script ends. Standard output is the pipe alone's: what else is written there goes to standard error.
-    To a Ctrl-C, which is for the script, hocket.tcl has made this process deaf before it began."""
+    To signals, which are for the script, hocket.tcl has made this process deaf before it began."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with Path(os.devnull).open("rb") as nothing:

@@ -16,7 +16,7 @@ namespace eval ::hocket {
     variable lost ""
     variable version 0.1.0
 
-    # A Ctrl-C is for the script: the companion ends when it does.
+    # A Ctrl-C, and all that a process group is told, is for the script: the companion ends when it does.
     proc start {} {
         variable program
         variable pipe
@@ -25,7 +25,7 @@ namespace eval ::hocket {
             return -code error -errorcode {HOCKET NoProgram} "there is no program \"[lindex $program 0]\" on the PATH:\
                 install hocket, or set ::hocket::program to where it is"
         }
-        set deaf {trap "" INT; exec "$@"}
+        set deaf {trap "" HUP INT TERM; exec "$@"}
         set pipe [open [list | /bin/sh -c $deaf sh {*}$program tcl-companion 2>@stderr] r+]
         fconfigure $pipe -translation binary -buffering full -buffersize 65536
         if {[catch {lassign [receive] theirs} names]} {
