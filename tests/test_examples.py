@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +32,18 @@ def test_train_digits(launch: list[str]) -> None:
     assert difference, done.stdout
     assert float(difference[1]) < 1e-10
     assert re.search(r"spent communicating +\d+% of the time", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ranks", "program"), [(1, ["tclsh"]), (4, ["tclsh"]), (4, ["hocket", "tclsh"])], ids=["alone", "n=4", "n=4 inside"]
+)
+def test_train_tcl(ranks: int, program: list[str]) -> None:
+    if shutil.which("tclsh") is None:
+        pytest.skip("there is no tclsh here: apt install tcl")
+    command = [sys.executable, *HOCKET_RUN, str(ranks), *program, str(EXAMPLES / "train.tcl")]
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{ranks} ranks, 200 steps: y = 3.000000 x + -1.000000, on all ranks the same\n"

@@ -23,7 +23,8 @@ SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
 # From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
 PYTHON = {
     "__main__": "cli",
-    "cli": "bench observe launch rendezvous config plans arrays errors",
+    "cli": "tcl bench observe launch rendezvous config plans arrays errors",
+    "tcl": "group calls launch arrays",
     "bench": "torch hocket tuning arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",

@@ -21,7 +21,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-COMMANDS = ("run", "info", "show", "bench", "trace")  # each a function of that name in the module of that name
+# Each a function of that name in the module of that name.
+COMMANDS = ("run", "info", "show", "bench", "trace", "tclsh", "tcl_path", "tcl_companion")
+HIDDEN = ("tcl_companion",)  # nobody types it
 
 
 def _version(wanted: bool) -> None:
@@ -44,5 +46,7 @@ def main() -> None:
     for name in COMMANDS:
         if find_spec(f"{__name__}.{name}") is not None:
             module = import_module(f"{__name__}.{name}")
-            app.command(name, context_settings=getattr(module, "SETTINGS", None))(getattr(module, name))
+            settings = getattr(module, "SETTINGS", None)
+            command = app.command(name.replace("_", "-"), context_settings=settings, hidden=name in HIDDEN)
+            command(getattr(module, name))
     app(prog_name="hocket")

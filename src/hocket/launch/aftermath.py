@@ -63,3 +63,8 @@ def install() -> None:
 
     hook.tells_consequences = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+
+
+def exit_code(error: BaseException) -> int:
+    """What this process is to end with, where that error ends it and Python's own handler does not see it."""
+    return CONSEQUENCE if getattr(sys.excepthook, "tells_consequences", False) and is_consequence(error) else 1
