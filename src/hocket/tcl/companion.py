@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
 
 from .script import NAMES, OK, Script
+
+A_WHILE = 200e-6  # seconds
 
 
 def serve() -> None:
@@ -30,7 +33,7 @@ def serve() -> None:
         threading.Thread(target=_watch, args=(source.fileno(), leaving), daemon=True).start()
         send(sink, (version("hocket"), *NAMES))
         script = Script()
-        while (words := receive(source)) is not None:
+        while (words := soon(source)) is not None:
             name, *rest = words
             if name == "leave":
                 status = script.leave(int(rest[0]), rest[1], rest[2])
@@ -38,6 +41,15 @@ def serve() -> None:
                 send(sink, (OK, str(status)))
                 return
             send(sink, script.reply(name, rest))
+
+
+def soon(source: BinaryIO) -> list[str] | None:
+    """The next command. A script often has one at once: to be woken for it takes longer than to look for it a while."""
+    poll, end = select.poll(), time.perf_counter() + A_WHILE
+    poll.register(source, select.POLLIN)
+    while not poll.poll(0) and time.perf_counter() < end:
+        os.sched_yield()
+    return receive(source)
 
 
 def receive(source: BinaryIO) -> list[str] | None:
