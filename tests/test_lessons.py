@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,12 @@ NAMES = sorted(path.stem for path in LESSONS.glob("*.py") if path.stem != "by_ha
 RANKS = pytest.mark.parametrize("n", [2, 3, 4])
 
 
-@pytest.fixture(scope="session")
-def transport() -> str:
-    """One is enough: what calls do is proved elsewhere."""
-    return "shm"
+@pytest.fixture(scope="module")
+def world() -> Iterator[Worlds]:
+    """Of one transport, which is enough: what calls do is proved elsewhere."""
+    worlds = Worlds("shm")
+    yield worlds
+    worlds.close()
 
 
 def printed_by(group: hocket.Group, name: str) -> str:

@@ -49,15 +49,15 @@ def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) 
 def breadth(plan: Plan, *, spans: bool) -> int:
     """The most messages that one rank stages in one step of `plan`, lowered with `spans` or without: what must fit into
     its slots at once, so that no rank waits in a circle for others to read."""
-    most = 1
+    most, slots = 1, max(plan.chunks, plan.tmp_chunks)
     for front in plan.fronts():
         f = front if spans else front.singles()[1]
         f = f.take(f.src_rank != f.dst_rank)
         _, pair, times = np.unique(f.src_rank * plan.size + f.dst_rank, return_inverse=True, return_counts=True)
         # As in `_send`: a slot that several get is staged once for all who get nothing else.
-        alone = np.where(times[pair] == 1, -1, np.arange(len(f)))
-        staged = np.unique(np.stack([f.src_rank, f.src_buf, f.src_chunk, f.count, alone]), axis=1)
-        most = max(most, int(np.bincount(staged[0]).max(initial=0)))
+        span = ((f.src_rank * 3 + f.src_buf) * slots + f.src_chunk) * (slots + 1) + f.count
+        _, staged = np.unique(np.where(times[pair] == 1, span, -1 - np.arange(len(f))), return_index=True)
+        most = max(most, int(np.bincount(f.src_rank[staged]).max(initial=0)))
     return most
 
 
