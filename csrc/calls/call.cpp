@@ -2,17 +2,10 @@
 
 namespace hocket {
 
-namespace {
-
-constexpr uint64_t worth_timing = 64 << 10;  // bytes, beside which a look at the clock is nothing
-
-}  // namespace
-
 void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline) {
   Program& program = call.program;
   Meter* const meter = program.meter.get();
-  const bool is_long = program.inp_bytes + program.out_bytes >= worth_timing;
-  const uint64_t weight = meter == nullptr ? 0 : program.trace ? 1 : meter->weight(is_long);
+  const uint64_t weight = program.trace ? 1 : meter == nullptr ? 0 : meter->weight(program.bytes);
   Clock::duration waited{};
   const auto now = [&] { return weight == 0 ? Clock::time_point() : Clock::now(); };
   const Clock::time_point begun = now();
@@ -31,12 +24,11 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline)
     agreement.fence(call.out, program.out_bytes);
     throw;
   }
-  if (meter == nullptr) return;
-  meter->add(program.bytes, program.flows);
+  if (meter != nullptr) meter->add(program.bytes, program.flows);
   if (weight == 0) return;
   const Clock::time_point met = Clock::now();
   waited += met - moved;
-  meter->time(weight, met - begun, waited);
+  if (meter != nullptr) meter->time(weight, met - begun, waited);
   if (program.trace) program.trace->add({program.traced, begun, met, waited, false});
 }
 

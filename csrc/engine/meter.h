@@ -47,10 +47,10 @@ class Meter {
   explicit Meter(std::shared_ptr<Traffic> traffic) : traffic_(std::move(traffic)) {}
   Meter(const Meter&) = delete;
 
-  // For how many calls the next one stands, where it is timed; else 0.
-  uint64_t weight(bool is_long) const {
+  // For how many calls the next one, of so many bytes, stands where it is timed; else 0.
+  uint64_t weight(uint64_t vector) const {
     const uint64_t n = calls.get();
-    return is_long || n < few ? 1 : n % few == 0 ? few : 0;
+    return vector >= worth_timing || n < few ? 1 : n % few == 0 ? few : 0;
   }
   void add(uint64_t moved, const std::vector<Flow>& flows) {
     calls.add(1);
@@ -69,6 +69,7 @@ class Meter {
 
  private:
   static constexpr uint64_t few = 64;
+  static constexpr uint64_t worth_timing = 64 << 10;  // bytes, beside which a look at the clock is nothing
   const std::shared_ptr<Traffic> traffic_;
 };
 

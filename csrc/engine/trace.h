@@ -1,7 +1,9 @@
 // When calls were made: what a timeline shows. Kept in memory, up to a bound, by whoever makes calls on any thread.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -23,14 +25,16 @@ class Trace {
   struct Name {
     std::string title;
     int group;
+    auto operator<=>(const Name&) const = default;
   };
 
   explicit Trace(uint64_t most) : most_(most) {}
 
   uint32_t name(std::string title, int group) {
     const Lock lock(mutex_);
-    if (names_.size() < most_) names_.push_back({std::move(title), group});
-    return static_cast<uint32_t>(names_.size() - 1);
+    const auto [known, is_new] = numbers_.try_emplace({std::move(title), group}, static_cast<uint32_t>(names_.size()));
+    if (is_new) names_.push_back(&known->first);
+    return known->second;
   }
   void add(const Event& event) {
     const Lock lock(mutex_);
@@ -43,7 +47,7 @@ class Trace {
   template <class Visit>
   void each(const Visit& visit) const {
     const Lock lock(mutex_);
-    for (const Event& event : events_) visit(names_[event.what], event);
+    for (const Event& event : events_) visit(*names_[event.what], event);
   }
   uint64_t dropped() const {
     const Lock lock(mutex_);
@@ -54,7 +58,8 @@ class Trace {
   using Lock = std::lock_guard<std::mutex>;
   const uint64_t most_;
   mutable std::mutex mutex_;
-  std::vector<Name> names_;
+  std::map<Name, uint32_t> numbers_;  // of names
+  std::vector<const Name*> names_;    // by number; they lie in the map
   std::vector<Event> events_;
   uint64_t dropped_ = 0;
 };

@@ -101,8 +101,8 @@ class Group:
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         places, crowd = links.places, links.crowd
         ends = Ends(links.fds, links.events, sockets, links.pidfds, places, crowd, links.pipes, links.checked)
-        self._line = timeline()
-        trace = self._line.trace if self._line else None
+        line = timeline()
+        trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
         links.close_outboxes()
         self._arena = native.arena()
@@ -110,8 +110,8 @@ class Group:
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls, trace, self.number)
-        if self._line:
-            self._line.enter(self.number, rank, names)
+        if line:
+            line.enter(self.number, rank, names)
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout)
         _open.add(self)
@@ -142,7 +142,7 @@ class Group:
         """Learn what a link carries, where it is not known, and what time it is elsewhere. Raises RendezvousError."""
         try:
             wire = wire or measure(self.all_gather, self.topology.crossing)
-            align(self, self.all_gather, self.topology.places)
+            align(self, self._links.traces, self.topology.places)
         except BaseException as error:
             self._close(error)
             if isinstance(error, HocketError):
@@ -503,9 +503,8 @@ class Group:
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
-        if self._line and self in _open:
-            self._line.write()
         _open.discard(self)
+        _write_timeline()
 
     def __enter__(self) -> Group:
         return self
@@ -616,3 +615,11 @@ def _close_all() -> None:
         group._close(error, at_exit=True)
     for session in list(_sessions):
         session.leave(error, at_exit=True)
+    _write_timeline()
+
+
+def _write_timeline() -> None:
+    """Once no group is open any more: it is of all of them."""
+    line = timeline()
+    if line is not None and not line.is_written and not _open:
+        line.write()

@@ -160,7 +160,7 @@ void test_meter() {
       Meter meter(std::make_shared<Traffic>(2));
       uint64_t timed = 0, weights = 0;
       for (uint64_t i = 0; i < calls; ++i) {
-        const uint64_t weight = meter.weight(is_long);
+        const uint64_t weight = meter.weight(is_long ? 64 << 10 : (64 << 10) - 1);
         timed += weight != 0;
         weights += weight;
         meter.add(3, {{1, 5, 7}});

@@ -9,7 +9,7 @@ import pytest
 from launching import Hocket, free_ports
 from prometheus_client.parser import text_string_to_metric_families
 
-from hocket.config import metrics_address
+from hocket.config.observed import metrics_address
 from hocket.errors import RendezvousError
 
 JOB = """

@@ -83,8 +83,8 @@ def run(
 
         hocket run -n 4 --nnodes 2 --node-rank 1 --rendezvous tcp://first:4711 train.py
     """
-    from ..config import metrics_address
     from ..config.children import Node
+    from ..config.observed import metrics_address
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
     from ..observe.timeline import clear

@@ -180,7 +180,7 @@ class Config:
         around = given.over(environ)
         is_open = bool(given.secret or (environ.get("HOCKET_SECRET") and "HOCKET_ADDRESS" not in environ))
         key = _digest("secret", around["HOCKET_SECRET"]) if is_open else job_secret(around)
-        job = Config(*_place(around), "", key, "hocket.init(rendezvous=...)", is_open=is_open)
+        job = Config(*place_of(around), "", key, "hocket.init(rendezvous=...)", is_open=is_open)
         return Config._equipped(job, around)
 
     @staticmethod
@@ -191,7 +191,7 @@ class Config:
         """
         each = peers_of(peers)
         around = replace(given, size=None if given.rank is None else len(each)).over(environ)
-        place = _place(around)
+        place = place_of(around)
         if {place[1], given.size or len(each)} != {len(each)}:
             size = given.size or place[1]
             raise ValueError(f"peers has {len(each)} ranks, and there are {size}: it has a URL for each")
@@ -221,7 +221,7 @@ class Config:
 def _job(environ: Environ) -> Config:
     launcher = Launcher.of(environ)
     if "HOCKET_RENDEZVOUS" in environ:
-        return _across_hosts(_place(environ), text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
+        return _across_hosts(place_of(environ), text(environ, "HOCKET_RENDEZVOUS"), environ.get("HOCKET_SECRET", ""))
     if "HOCKET_ADDRESS" in environ or (launcher is None and "HOCKET_SECRET" in environ):
         return Config(*TORCHRUN.place(environ), *_meeting_point(environ), HOCKET_RUN)
     if launcher is None:
@@ -236,8 +236,8 @@ def _job(environ: Environ) -> Config:
     return Config(*place, address, job_secret(environ), launcher.name)
 
 
-def _place(environ: Environ) -> tuple[int, int, int, int]:
-    """That of a rank that may be on any host."""
+def place_of(environ: Environ) -> tuple[int, int, int, int]:
+    """That of a rank that may be on any host: its rank, the size, its local rank, the local size."""
     return (Launcher.of(environ) or TORCHRUN).place(environ, anywhere=True)
 
 
@@ -309,27 +309,6 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         _ucx_transports(environ.get("UCX_TLS", "")),
         integer({name: environ.get(name) or "1"}, name, 1, MOST_STREAMS),
     )
-
-
-def metrics_address(environ: Environ = os.environ) -> tuple[str, int] | None:
-    """Where this rank serves its metrics: at the host and port of HOCKET_METRICS, plus its local rank; None where that
-    is not set. Raises RendezvousError where it makes no sense."""
-    asked = environ.get("HOCKET_METRICS", "")
-    if not asked:
-        return None
-    host, _, port = asked.rpartition(":")
-    here = _place(environ)[2] if Launcher.of(environ) or "LOCAL_RANK" in environ else 0
-    if not (port.isascii() and port.isdigit() and 0 < int(port) + here < 1 << 16):
-        raise RendezvousError(
-            f'HOCKET_METRICS is "{asked}"; it is a port, or host:port, of the first rank of each host'
-        )
-    return host.strip("[]") or "127.0.0.1", int(port) + here
-
-
-def trace_folder(environ: Environ = os.environ) -> Path | None:
-    """Where this rank writes its timeline: the folder HOCKET_TRACE; None where that is not set."""
-    asked = environ.get("HOCKET_TRACE", "")
-    return Path(asked) if asked else None
 
 
 def seen(environ: Environ = os.environ) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from ..calls.metrics import Metrics
-from ..config import metrics_address
+from ..config.observed import metrics_address
 from ..errors import HocketError
 
 NEEDS = "HOCKET_METRICS needs the Prometheus client: pip install 'hocket[metrics]'"

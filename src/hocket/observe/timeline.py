@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._core import Trace
-from ..config import trace_folder
+from ..config.observed import trace_folder
 from ..errors import HocketError
 
 MOST = 1 << 18  # calls of a rank: some 60 MB of text
@@ -51,11 +51,13 @@ class Timeline:
         self.behind: int | None = None  # nanoseconds, where that has been measured
         self._title = ""
         self._groups: dict[int, str] = {}
+        self.is_written = True  # all that was done in its groups
 
     def enter(self, number: int, rank: int, names: list[str]) -> None:
         """A group is formed."""
         if self.rank < 0:
             self.rank, self._title = rank, names[rank]
+        self.is_written = False
         self._groups[number] = f"group {number}: rank {rank} of {len(names)}"
 
     def write(self) -> None:
@@ -66,6 +68,7 @@ class Timeline:
             self.folder.mkdir(parents=True, exist_ok=True)
             begun.write_text(json.dumps({"traceEvents": self._events(), "displayTimeUnit": "ns"}))
             begun.replace(file)
+            self.is_written = True
         except OSError as error:
             raise HocketError(f"the timeline cannot be written to {file}: {error.strerror}") from None
 
@@ -108,16 +111,15 @@ def timeline() -> Timeline | None:
     return _timeline
 
 
-def align(group: Talks, all_gather: Callable[[Any], Any], places: Sequence[int]) -> None:
-    """Measure how far the clocks of a new group are apart, where its ranks write timelines: some of them may not."""
+def align(group: Talks, traces: Sequence[bool], places: Sequence[int]) -> None:
+    """Measure how far the clocks of hosts are apart, where ranks of a new group write timelines: as `traces` tells,
+    some of them may not. What the first group found stays."""
     line = timeline()
-    wants = np.array([0 if line is None else 1 if line.behind is not None else 2], np.uint8)
-    told = all_gather(wants)
-    others = [rank for rank, place in enumerate(places) if told[rank] == 2 and place != places[0]]
-    if line is not None and told[0]:
-        before = line.behind or 0
-        found = behind(group, others, lambda: time.monotonic_ns() + before)
-        line.behind = found if wants[0] == 2 else before
+    others = [rank for rank, place in enumerate(places) if traces[rank] and place != places[0]] if traces[0] else []
+    before = 0 if line is None else line.behind or 0
+    found = behind(group, others, lambda: time.monotonic_ns() + before)
+    if line is not None and line.behind is None:
+        line.behind = found
 
 
 def behind(group: Talks, others: list[int], clock: Callable[[], int] = time.monotonic_ns) -> int:

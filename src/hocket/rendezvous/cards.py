@@ -30,7 +30,7 @@ class Card:
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
-    TCP connections that it would have with each rank of another host.
+    TCP connections that it would have with each rank of another host, and where it `traces` it writes a timeline.
     """
 
     rank: int
@@ -45,6 +45,7 @@ class Card:
     ucx: str = ""
     lacks: str = ""
     streams: int = 1
+    traces: bool = False
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -54,7 +55,21 @@ class Card:
             unpacker = msgpack.Unpacker(max_buffer_size=_LONGEST, max_array_len=most, max_map_len=0, max_ext_len=0)
             unpacker.feed(blob)  # what follows the card is padding
             match next(unpacker, None):
-                case [int(), str(), int(), str(), str(), str(), str(), bool(), [*ways], str(), str(), int()] as found:
+                case [
+                    int(),
+                    str(),
+                    int(),
+                    str(),
+                    str(),
+                    str(),
+                    str(),
+                    bool(),
+                    [*ways],
+                    str(),
+                    str(),
+                    int(),
+                    bool(),
+                ] as found:
                     found[8] = tuple(map(str, ways))
                     return Card(*found)
         raise RendezvousError("a rank left something that is no card: do all ranks have one version of hocket?")

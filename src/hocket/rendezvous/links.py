@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 from .._core import Credentials, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
+from ..config.observed import trace_folder
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .cards import Card, connections, exchange, places
@@ -59,7 +60,8 @@ class Terms:
     def card(self, door: Door, rank: int) -> Card:
         """What such a rank tells the others, who are to come to that door."""
         version = self.ucx.version if self.ucx is not None else ""
-        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks, self.sockets.streams)
+        traces = trace_folder() is not None
+        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks, self.sockets.streams, traces)
 
 
 @dataclass(eq=False)
@@ -73,7 +75,7 @@ class Links:
     host's ranks, where there are several hosts. The Links own all of them; `close` closes them. `crowd` ranks share the
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
-    has several; `close` closes them, too.
+    has several; `close` closes them, too. `traces` tells which ranks write timelines.
     """
 
     places: list[int]
@@ -88,6 +90,7 @@ class Links:
     terms: Terms | None = None
     ucx: dict[int, Ucx] = field(default_factory=dict)
     more: dict[int, list[socket.socket]] = field(default_factory=dict)
+    traces: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -256,6 +259,7 @@ def meet_at(
     crowd = sum(card.boot == cards[rank].boot for card in cards)
     machines, pids = [card.host for card in cards], [card.pid for card in cards]
     links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
+    links.traces = [card.traces for card in cards]
     for peer, (sock, theirs, ucx, more) in met.items():
         links.sockets[peer], links.more[peer] = sock, more
         if ucx is not None:
