@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
+#include "transport/outbox/activity.h"
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
 #include "wait/fork.h"
@@ -188,6 +190,48 @@ void Endpoint::leave() {
 void Endpoint::close() {
   closing_ = true;
   bell.notify(rank());
+}
+
+// ---- who is where ---------------------------------------------------------------------------------------------------
+
+void Endpoint::report(const void* by, const std::string& text, Clock::time_point since) {
+  const std::lock_guard lock(reports_);
+  reporter_ = by;
+  write(boxes[rank()]->doing, text, since);
+  liveness.beat();
+}
+
+void Endpoint::retract(const void* by) {
+  const std::lock_guard lock(reports_);
+  if (reporter_ != by) return;
+  reporter_ = nullptr;
+  write(boxes[rank()]->doing, "", {});
+}
+
+std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  std::vector<Activity> seen(size());
+  for (;;) {
+    bool all = true;
+    liveness.beat();
+    for (int peer : far) bell.hear(peer);
+    for (int peer = 0; peer < size(); ++peer) {
+      Activity now;
+      if (read(boxes[peer]->doing, now) && !now.text.empty()) seen[peer] = now;
+      all = all && (peer == rank() || !seen[peer].text.empty() || board.has_left(peer) || liveness.is_gone(peer));
+    }
+    if (all || Clock::now() >= until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto now = Clock::now();
+  std::vector<Whereabouts> result;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::chrono::duration<double> lasted = now - seen[peer].since;
+    const auto [call, title] = board.last(peer);
+    result.push_back({seen[peer].text, seen[peer].text.empty() ? 0 : lasted.count(), call, title, board.has_left(peer),
+                      liveness.is_gone(peer), liveness.is_silent(peer, now)});
+  }
+  return result;
 }
 
 // What comes from ranks of this host lies in their outboxes, and stays there.
