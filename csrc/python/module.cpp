@@ -92,11 +92,11 @@ nb::object decoded(const std::string& text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-nb::list survey(Endpoint& self, double patience) {
+nb::list survey(Endpoint& self, double patience, bool asks) {
   std::vector<Endpoint::Whereabouts> ranks;
   {
     const Unlocked unlocked;
-    ranks = self.survey(std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)));
+    ranks = self.survey(std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)), asks);
   }
   nb::list all;
   for (const auto& r : ranks) {
@@ -230,7 +230,7 @@ NB_MODULE(_core, m) {
             self.check(peer, in(within));
           },
           "peer"_a, "within"_a)
-      .def("survey", &survey, "patience"_a)
+      .def("survey", &survey, "patience"_a, "asks"_a)
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
       .def("disown", &Endpoint::disown)

@@ -103,8 +103,9 @@ class Endpoint : private Parts, public Channels, public Agreement {
     bool left, gone;    // in peace, or not
     bool silent;        // it does not wait now
   };
-  // Of every rank, this one included. What those are in that have just begun to wait is waited for.
-  std::vector<Whereabouts> survey(std::chrono::milliseconds patience);
+  // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
+  // call failed lets lower ranks go first, who may have found the same: throws the reason that one of them gave.
+  std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
 
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   void hear(int peer) override;
@@ -117,6 +118,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
 
  private:
   void tend(Clock::time_point now);
+  void say(const std::string& text, Clock::time_point since);
 
   const std::function<void()> signals_;
   std::atomic<bool> closing_{false}, fenced_{false};

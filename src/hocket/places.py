@@ -21,8 +21,23 @@ def place_of(error: BaseException) -> str:
     return _at(reversed(list(_lines(error.__traceback__))))
 
 
-def is_own(filename: str) -> bool:
-    """Whether that is hocket's source."""
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of hocket's at its end; the whole of it where there is no other."""
+    frames = []
+    at = trace
+    while at is not None:
+        frames.append(at)
+        at = at.tb_next
+    kept = len(frames)
+    while kept and _is_own(frames[kept - 1].tb_frame.f_code.co_filename):
+        kept -= 1
+    result = None
+    for frame in reversed(frames[:kept]):
+        result = TracebackType(result, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return result or trace
+
+
+def _is_own(filename: str) -> bool:
     return filename.startswith(PACKAGE)
 
 
@@ -41,7 +56,7 @@ def _lines(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 def _at(lines: Iterable[tuple[str, int]]) -> str:
     """The first of them, from the inside out, that neither hocket nor what lies between it and a program has."""
     for filename, line in lines:
-        if not (is_own(filename) or _is_between(filename)):
+        if not (_is_own(filename) or _is_between(filename)):
             return f" at {_shown(filename)}:{line}"
     return ""
 

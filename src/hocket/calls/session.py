@@ -131,8 +131,7 @@ class Session:
         if error is None:
             self.require_usable(inside=True)
         if isinstance(error, Failure):
-            # Who waited has waited for others to say where they are; else they are just about to.
-            raised = self.explain(error, what, seconds, 0.0 if error.args[0] == TIMEOUT else PATIENCE)
+            raised = self.explain(error, what, seconds, broken=True)
             self.errors[type(raised).__name__] += 1
             if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
                 self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
@@ -147,9 +146,9 @@ class Session:
         self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, words)
         raise error
 
-    def explain(self, failure: Failure, what: str, seconds: float, patience: float = 0.0) -> HocketError:
-        """The public error for what ended `what`, in the words of the rank that found it, and where every rank is. For
-        those that have not said so it waits, `patience` seconds at most."""
+    def explain(self, failure: Failure, what: str, seconds: float, *, broken: bool = False) -> HocketError:
+        """The public error for what ended `what`, in the words of the rank that found it, and where every rank is.
+        Where the group is `broken` by it, these are the words of the rank that found it first."""
         kind: int
         kind, peer, words, relayed = failure.args
         if relayed:
@@ -164,14 +163,15 @@ class Session:
             sentence = (sentence if peer >= 0 else "{me} waited {seconds:g} s in {what}") + ": {words}"
         went = "left the group" if words == "left" else words
         text = sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went)
-        return KINDS[kind].error(text + (self._survey(what, patience) if kind in TELL else ""))
-
-    def _survey(self, what: str, patience: float) -> str:
-        """Lines that say where every rank is."""
-        if len(self.names) == 1:
-            return ""
-        ranks = [Whereabouts(*rank) for rank in self.endpoint.survey(patience)]
-        return describe(ranks, self.rank, what + place())
+        if kind not in TELL or len(self.names) == 1:
+            return KINDS[kind].error(text)
+        try:
+            # Who waited until the end has waited for others to say where they are; else they are just about to.
+            ranks = self.endpoint.survey(PATIENCE if broken and kind != TIMEOUT else 0.0, broken)
+        except Failure as earlier:
+            kind, _, words, _ = earlier.args
+            return KINDS[kind].error(words)
+        return KINDS[kind].error(text + describe([Whereabouts(*rank) for rank in ranks], self.rank, what + place()))
 
     def hear(self, error: HocketError) -> None:
         """Another rank's error, which is told to all, has been heard outside of a call."""
