@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import sys
 import termios
 from pathlib import Path
 from subprocess import Popen
@@ -234,6 +235,63 @@ def test_it_is_shown_again_when_others_spoke_after_it(hocket: Hocket, tag: list[
     assert before.splitlines()[-1] == ("[0] " if tag else "") + "a last word"
     assert after.strip().startswith("rank 1:\nTraceback")
     assert done.stderr.strip().endswith("ValueError: the cause")
+
+
+MISTAKE = """
+import numpy as np, hocket
+def step(group):
+    return group.all_reduce(np.ones(4 if rank == 3 else 3))
+step(hocket.init())
+"""
+
+
+def test_one_error_is_one_screen(hocket: Hocket) -> None:
+    """What all ranks raise alike is shown once, from the user's line on."""
+    done = hocket.run("run", "-n", "5", hocket.script(MISTAKE))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert len(lines) < 16
+    assert headline(done.stderr) == lines[0]
+    assert lines[1] == "ranks 0-4:"
+    assert lines[2] == "Traceback (most recent call last):"
+    assert re.search(r"in step$", "\n".join(line for line in lines if line.startswith("  File")))
+    assert "src/hocket" not in done.stderr
+    assert done.stderr.count("hocket.errors.MismatchError: ") == 1
+
+
+def test_developers_see_all_of_it(hocket: Hocket) -> None:
+    done = hocket.run("run", "-n", "2", sys.executable, "-X", "dev", hocket.script(MISTAKE.replace("3 else", "1 else")))
+    assert "calls/session.py" in done.stderr
+
+
+def test_errors_that_differ_are_shown_each(hocket: Hocket) -> None:
+    """The cause last; of more than three the others with one line."""
+    script = hocket.script(
+        "raise [IndexError, KeyError, OSError, EOFError, ValueError, ValueError][rank]('why', rank // 5)"
+    )
+    done = hocket.run("run", "-n", "6", script)
+    assert done.stderr.count("Traceback") >= 3
+    before, after = done.stderr.split(headline(done.stderr))
+    (blamed,) = re.findall(r"rank (\d)", headline(done.stderr))
+    assert after.startswith(f"\nrank {blamed}:\nTraceback")
+    assert len(re.findall(r"^rank \d: \w+Error: ", before, flags=re.MULTILINE)) == 2
+    assert {*re.findall(r"^rank (\d)", done.stderr, flags=re.MULTILINE)} == set("012345")
+
+
+def test_a_traceback_of_a_program_that_goes_on_is_not_held_for_ever(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n"
+        "print('and on', file=sys.stderr)\nforever()"
+    )
+    process = hocket.start("run", "-n", "2", script)
+    assert process.stderr is not None
+    lines: list[str] = []
+    while lines.count("and on\n") < 2:
+        lines.append(process.stderr.readline())
+    assert lines.count("Traceback (most recent call last):\n") == 2
+    assert lines.count("ZeroDivisionError: division by zero\n") == 2
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
 
 
 @pytest.mark.parametrize("code", [1, 3, 255])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -47,11 +47,12 @@ def is_consequence(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def _trimmed(error: BaseException) -> Iterator[None]:
-    """Without the lines of hocket's own at the end of its traceback, and of those that it came from."""
+def trimmed(error: BaseException) -> Iterator[None]:
+    """Without the lines of hocket's own at the end of its traceback, and of those that it came from: to a user they are
+    no news. `python -X dev` keeps them."""
     whole = [(link, link.__traceback__) for link in _chain(error)]
     for link, trace in whole:
-        if isinstance(link, (HocketError, TypeError, ValueError)):
+        if isinstance(link, (HocketError, TypeError, ValueError)) and not sys.flags.dev_mode:
             link.__traceback__ = users_part(trace)
     yield
     for link, trace in whole:
@@ -74,7 +75,7 @@ def install() -> None:
         return
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        with nullcontext() if sys.flags.dev_mode else _trimmed(error):
+        with trimmed(error):
             before(kind, error, error.__traceback__)
         if is_consequence(error):
             sys.exit(CONSEQUENCE)
