@@ -251,7 +251,7 @@ def test_one_error_is_one_screen(hocket: Hocket) -> None:
     lines = done.stderr.splitlines()
     assert done.returncode == 1
     assert len(lines) < 16
-    assert headline(done.stderr) == lines[0]
+    assert headline(done.stderr) == lines[0] == "hocket run: ranks 0-4 failed: exit code 1"
     assert lines[1] == "ranks 0-4:"
     assert lines[2] == "Traceback (most recent call last):"
     assert re.search(r"in step$", "\n".join(line for line in lines if line.startswith("  File")))

@@ -17,6 +17,7 @@ from pathlib import Path
 from ..config.children import Node, child_environ
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
+from ..words import named
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
 from .last_words import LastWords
@@ -99,6 +100,7 @@ class _Job:
         self._errors: dict[Child, Output] = {}
         self._last: Output | None = None  # who spoke last
         self._culprit: Child | None = None
+        self._how = ""  # it ended
         self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
         self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
         self._left: list[Child] = []  # who ended without an error, in this order
@@ -215,7 +217,7 @@ class _Job:
 
     def _blame(self, child: Child, code: int) -> None:
         self._culprit = child
-        how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
+        self._how = how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
         others = "; the others were ended" if self._running else ""
         why = f"{child} failed first: {how}{others}"
         if code == CONSEQUENCE and (early := left_too_early(self._left, self._errors[child].words)) is not None:
@@ -263,6 +265,10 @@ class _Job:
     def _say(self, why: str) -> None:
         """What others ended with, the headline, and under it the culprit's words, unless they are what was printed last
         anyway."""
+        alike = self._words.alike(self._culprit.rank) if self._culprit else []
+        if len(alike) > 1:
+            others = "; the others were ended" if len(alike) < len(self._children) else ""
+            why = f"{named(alike)} failed: {self._how}{others}"
         red, plain = ("\x1b[1;31m", "\x1b[0m") if self._err.is_terminal else ("", "")
         headline = f"{red}hocket run: {why}{plain}\n"
         if self._culprit is None:

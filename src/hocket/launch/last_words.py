@@ -23,6 +23,10 @@ class LastWords:
         """Of a rank, which messages call by that name."""
         self._words[rank] = (name, text)
 
+    def alike(self, rank: int) -> list[int]:
+        """The ranks whose words are the same as that one's; none where it has none."""
+        return next((ranks for _, ranks in self._folded() if rank in ranks), [])
+
     def take(self, besides: int | None = None) -> str:
         """To be shown now: all, or those that are other than what rank `besides` wrote. Of several ranks each text says
         whose it is."""
