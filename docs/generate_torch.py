@@ -91,6 +91,24 @@ with gloo, with a single process, or with the definition.
 
 {table}
 
+## Torch's own tests
+
+Torch's tests of a backend are in its wheel, for backends whose names they list. With hocket in gloo's place, over three
+ranks and torch 2.13.0, without a GPU:
+
+```sh
+pip install expecttest
+python tests/torch_backend/torchs_own.py hocket     # and gloo
+```
+
+| backend | run | pass | skipped by torch | fail |
+|---|---|---|---|---|
+| hocket | 285 | 86 | 195 | 4 |
+| gloo | 285 | 90 | 195 | 0 |
+
+The four ask for gloo by its name: `test_get_backend`, and three of `dist.monitored_barrier`, which 2.13 refuses to all
+other backends.
+
 ## What is not, and why
 
 - **Sparse tensors** elsewhere than in `all_reduce`, with other operators than `SUM`, or compressed (`sparse_csr`): give
