@@ -5,7 +5,8 @@
     python tests/torch_backend/torchs_own.py gloo -k broadcast
 
 Most of these tests are only for backends whose names they list. So hocket is put in gloo's place: torch's tests believe
-that it is gloo which they begin, save those few that ask for its name. What is skipped is skipped for want of a GPU, or since gloo does not have it.
+that it is gloo which they begin, save those few that ask for its name. What is skipped is skipped for want of a GPU, or
+since gloo does not have it.
 """
 
 from __future__ import annotations

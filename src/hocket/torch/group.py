@@ -15,7 +15,7 @@ from ..errors import MismatchError
 from . import sparse, where
 from .base import Base
 from .monitor import monitored_barrier
-from .profiling import event
+from .profiling import event, profiled, seen
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
 from .tensors import Row, Rows
 from .uncompiled import uncompiled
@@ -37,9 +37,9 @@ class ProcessGroup(Base):
         later = opts.asyncOp
         if self._executor.busy or (later and not where.called_by_backward()):
             return self._do("all_reduce", opts, tensors, tensors, partial(self._all_reduce_each, tensors, op))
+        each = seen("all_reduce", tensors, self._all_reduce_each) if profiled() else self._all_reduce_each
         try:
-            with event("all_reduce", tensors):
-                self._all_reduce_each(tensors, op, seconds)
+            each(tensors, op, seconds)
         except MismatchError as error:
             self._raise_with_lines(error)
         return Done(tensors) if later else DONE
