@@ -1,7 +1,8 @@
 """The lessons print what NumPy, or a closed formula, says without them: over 2, 3 and 4 ranks.
 
-Most are run in processes that are there already: `main(group)` on every rank. What rank 0 prints is compared, and other
-ranks print nothing. Times are not looked at.
+Most are run in processes that are there already: `main` on every rank. What rank 0 prints is compared, and other ranks
+print nothing. Times are not looked at. The lessons with torch print the same as those with NumPy and are put to the
+same tests: what follows `== name` is that lesson's.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import io
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -26,7 +30,14 @@ from worlds import Worlds
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ROOT / "examples" / "lessons"
+WITH_TORCH = LESSONS / "with_torch"
 NAMES = sorted(path.stem for path in LESSONS.glob("*.py") if path.stem != "by_hand")
+NAMES_WITH_TORCH = sorted(path.stem for path in WITH_TORCH.glob("*.py") if path.stem != "start")
+# Several lessons with torch are one program.
+TOGETHER = {
+    **dict.fromkeys(("distributed_mean", "distributed_softmax", "distributed_argmax", "voting"), "reductions"),
+    **dict.fromkeys(("kmeans", "histogram", "sample_sort"), "spread_data"),
+}
 RANKS = pytest.mark.parametrize("n", [2, 3, 4])
 
 
@@ -38,25 +49,68 @@ def world() -> Iterator[Worlds]:
     worlds.close()
 
 
-def printed_by(group: hocket.Group, name: str) -> str:
-    sys.path.insert(0, str(LESSONS))
-    try:
-        lesson = importlib.import_module(name)
-    finally:
-        sys.path.remove(str(LESSONS))
-    stream = io.StringIO()
-    with contextlib.redirect_stdout(stream):
-        lesson.main(group)
-    return stream.getvalue()
+Lesson: TypeAlias = Callable[[int, str], list[str]]
 
 
-def lesson(world: Worlds, n: int, name: str) -> list[str]:
-    """The lines that it prints over n ranks."""
-    text, *others = world(n).run(printed_by, name)
+@pytest.fixture(params=["numpy", "torch"])
+def lesson(request: pytest.FixtureRequest, world: Worlds, tmp_path_factory: pytest.TempPathFactory) -> Lesson:
+    """`lesson(n, name)`: the lines that it prints over n ranks, with NumPy and with torch."""
+    if request.param == "numpy":
+        return partial(lines_of, world)
+    pytest.importorskip("torch.distributed")
+    return partial(lines_with_torch, world, tmp_path_factory.getbasetemp())
+
+
+def lines_of(world: Worlds, n: int, name: str) -> list[str]:
+    return the_first_ranks(world(n).run(printed_by, name))
+
+
+def lines_with_torch(world: Worlds, folder: Path, n: int, name: str) -> list[str]:
+    program = TOGETHER.get(name, name)
+    lines = the_first_ranks(world(n).run(printed_with_torch, program, str(folder / f"store of {n}")))
+    if program == name:
+        return lines
+    begin = lines.index(f"== {name}") + 1
+    ends = [i for i, line in enumerate(lines) if i > begin and line.startswith("== ")]
+    return lines[begin : ends[0] - 1 if ends else None]
+
+
+def the_first_ranks(texts: list[str]) -> list[str]:
+    text, *others = texts
     assert not any(others), others
-    lines: list[str] = text.splitlines()
+    lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines), max(lines, key=len)
     return lines
+
+
+def printed_by(group: hocket.Group, name: str) -> str:
+    return printed(LESSONS, name, group)
+
+
+def printed_with_torch(group: hocket.Group, name: str, store: str) -> str:
+    """In a group of torch's, which is made by the first of these."""
+    import torch
+    import torch.distributed as dist
+
+    import hocket.torch
+
+    if not dist.is_initialized():
+        assert hocket.torch.ProcessGroup
+        torch.set_num_threads(1)
+        dist.init_process_group("hocket", init_method=f"file://{store}", rank=group.rank, world_size=group.size)
+    return printed(WITH_TORCH, name)
+
+
+def printed(folder: Path, name: str, *args: object) -> str:
+    sys.path.insert(0, str(folder))
+    try:
+        main = runpy.run_path(str(folder / f"{name}.py"), run_name="lesson")["main"]
+    finally:
+        sys.path.remove(str(folder))
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        main(*args)
+    return stream.getvalue()
 
 
 def after(lines: list[str], beginning: str, most: int = 1) -> list[str]:
@@ -108,15 +162,14 @@ def test_every_plan_is_carried_out_by_hand(world: Worlds, n: int) -> None:
 # ---- 1. the cheatsheet ----
 
 
-@RANKS
-def test_cheatsheet(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "cheatsheet")
+def pictures(n: int) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of the cheatsheet: who has what, a row for each rank."""
     x = (np.arange(n) + 1) * 10 ** np.arange(n)[:, None]  # row r: rank r's
     own, root, none = np.diag(np.diag(x)), x.copy(), np.zeros_like(x)
     root[1:] = 0
     total, first = x.sum(axis=0), np.arange(n)[:, None] == 0
     at_own = np.diag(np.diag(np.tile(total, (n, 1))))
-    pictures = {  # before, y, and x in place
+    return {  # before, y, and x in place
         "broadcast": (root, np.tile(x[0], (n, 1)), np.tile(x[0], (n, 1))),
         "scatter": (root, np.diag(x[0]), np.where(first, root, np.diag(x[0]))),
         "gather": (own, np.where(first, np.diag(x), 0), np.where(first, np.diag(x), own)),
@@ -126,11 +179,21 @@ def test_cheatsheet(world: Worlds, n: int) -> None:
         "reduce_scatter": (x, at_own, np.where(np.eye(n, dtype=bool), total, x)),
         "all_to_all": (x, x.T, x.T),
     }
-    for name, picture in pictures.items():
-        at = next(i for i, line in enumerate(lines) if line.startswith(f"y = group.{name}("))
-        rows = [line.replace("·", "0").split() for line in lines[at + 2 : at + 2 + n]]
-        assert [row[0] for row in rows] == [f"r{rank}" for rank in range(n)]
-        assert np.array_equal(np.array([row[1:] for row in rows], int), np.hstack(picture)), name
+
+
+def cells(lines: list[str], call: str, n: int) -> np.ndarray:
+    """Those of the picture below the line of that call."""
+    at = next(i for i, line in enumerate(lines) if line.startswith(call))
+    rows = [line.replace("·", "0").split() for line in lines[at + 2 : at + 2 + n]]
+    assert [row[0] for row in rows] == [f"r{rank}" for rank in range(n)]
+    return np.array([row[1:] for row in rows], int)
+
+
+@RANKS
+def test_cheatsheet(world: Worlds, n: int) -> None:
+    lines = lines_of(world, n, "cheatsheet")
+    for name, picture in pictures(n).items():
+        assert np.array_equal(cells(lines, f"y = group.{name}(", n), np.hstack(picture)), name
 
     d = 3072 * n
     part = d * (n - 1) // n
@@ -157,12 +220,20 @@ def test_cheatsheet(world: Worlds, n: int) -> None:
     assert all(row[3] == row[6] == "=" for row in table)
 
 
+@RANKS
+def test_cheatsheet_with_torch(world: Worlds, n: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    pytest.importorskip("torch.distributed")
+    lines = lines_with_torch(world, tmp_path_factory.getbasetemp(), n, "cheatsheet")
+    for name, (before, after, _) in pictures(n).items():
+        assert np.array_equal(cells(lines, f"dist.{name}(", n), np.hstack([before, after])), name
+
+
 # ---- 2. first programs ----
 
 
 @RANKS
-def test_distributed_mean(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "distributed_mean")
+def test_distributed_mean(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "distributed_mean")
     everything = np.arange(n * n) ** 2.0
     parts = [everything[r**2 : (r + 1) ** 2] for r in range(n)]
     assert [numbers(line) for line in after(lines, "before  ", n)] == [[len(p), round(p.mean(), 4)] for p in parts]
@@ -174,8 +245,8 @@ def test_distributed_mean(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_distributed_softmax(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "distributed_softmax")
+def test_distributed_softmax(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "distributed_softmax")
     scores = np.sin(np.arange(4 * n))
     softmax = np.exp(scores) / np.exp(scores).sum()
     said = [numbers(line[14:]) for line in lines if line.startswith("softmax")]
@@ -187,8 +258,8 @@ def test_distributed_softmax(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_distributed_argmax(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "distributed_argmax")
+def test_distributed_argmax(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "distributed_argmax")
     values = [numbers(row)[:5] for row in after(lines, "before  r", n) for row in [row.split("[")[1].replace("]", "")]]
     assert np.array_equal(np.ravel(values), (np.arange(5 * n) * 7 + 6) % 8)
     at = int(np.argmax(values))
@@ -198,8 +269,8 @@ def test_distributed_argmax(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_voting(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "voting")
+def test_voting(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "voting")
     votes = [sum((r * r + 1) % 3 == c for r in range(n)) for c in range(3)]
     versions = [10 + 3 * r % 4 for r in range(n)]
     won = ["stop", "go on", "save"][votes.index(max(votes))]
@@ -214,8 +285,8 @@ def test_voting(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_kmeans(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "kmeans")
+def test_kmeans(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "kmeans")
     random = np.random.default_rng(3)
     points = np.array([[0, 0], [6, 1], [2, 7]]).repeat(40, axis=0) + random.normal(size=(120, 2))
     centres = points[[0, n, 2 * n]]  # the first three that rank 0 has
@@ -231,8 +302,8 @@ def test_kmeans(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_histogram(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "histogram")
+def test_histogram(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "histogram")
     values = np.concatenate([np.random.default_rng(rank).normal(loc=rank, size=200) for rank in range(n)])
     counts, edges = np.histogram(values, bins=8)
     bars = [line.split() for line in lines if " to " in line and not line.startswith("before")]
@@ -244,8 +315,8 @@ def test_histogram(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_sample_sort(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "sample_sort")
+def test_sample_sort(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "sample_sort")
     numbers_of = [np.random.default_rng(rank).integers(0, 10**6, 1000) for rank in range(n)]
     everything = np.sort(np.concatenate(numbers_of))
     kept = [[int(x) for x in numbers(line.replace(",", ""))] for line in after(lines, "after   r", n)]
@@ -268,7 +339,7 @@ def test_sample_sort(world: Worlds, n: int) -> None:
 
 @RANKS
 def test_ring_by_hand(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "ring_by_hand")
+    lines = lines_of(world, n, "ring_by_hand")
     rows = {line[:30].strip(): line[30:].split() for line in lines[2 : lines.index("")]}
     assert sum(name.endswith("by hocket") for name in rows) == 4
     assert all(row[0] == "right" for name, row in rows.items() if "count" not in name)
@@ -309,7 +380,7 @@ def test_ring_by_hand(world: Worlds, n: int) -> None:
 
 @RANKS
 def test_hierarchical_by_hand(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "hierarchical_by_hand")
+    lines = lines_of(world, n, "hierarchical_by_hand")
     hosts = {2: [0, 1], 3: [0, 0, 1], 4: [0, 0, 1, 1]}[n]
     leaders = [rank for rank in range(n) if hosts.index(hosts[rank]) == rank]
     x = np.arange(4) + 1000 * np.arange(n)[:, None]
@@ -329,8 +400,8 @@ def test_hierarchical_by_hand(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_bandwidth(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "bandwidth")
+def test_bandwidth(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "bandwidth")
     rows = {line[:18].strip(): numbers(line[18:]) for line in lines[3:7]}
     last = ((8 << 20) // 4 - 1) % 97
     for name, calls in {"one call": 1, "chunks of 1 MiB": 8, "small tensors": 2048, "in buckets": 8}.items():
@@ -345,8 +416,8 @@ def test_bandwidth(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_overlap(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "overlap")
+def test_overlap(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "overlap")
     ranks = np.arange(n)
     came = {"all_reduce": np.full(n, (ranks + 1.0).sum()), "send, recv": (ranks - 1.0) % n + 1}
     said = [lines[lines.index(line) + 1] for name in came for line in lines if line.startswith(name)]
@@ -354,8 +425,8 @@ def test_overlap(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_pipeline(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "pipeline")
+def test_pipeline(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "pipeline")
     x = np.linspace(-1, 1, 16)
     weights = 1 + np.arange(n) / 4
     inputs, y = [], x
@@ -375,8 +446,8 @@ def test_pipeline(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_data_parallel(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "data_parallel")
+def test_data_parallel(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "data_parallel")
     weights, expected = np.zeros(3), {}
     for step in range(60):  # with whole batches, in one process
         random = np.random.default_rng(step)
@@ -391,8 +462,8 @@ def test_data_parallel(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_parameter_server(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "parameter_server")
+def test_parameter_server(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "parameter_server")
     each = " ".join(["300"] * (n - 1))
     found = f"weights [ 3. -2.  1.] from {300 * (n - 1)} gradients, [{each}] of each worker"
     assert after(lines, "after    ") == [found]
@@ -402,8 +473,8 @@ def test_parameter_server(world: Worlds, n: int) -> None:
 
 
 @RANKS
-def test_halo_exchange(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "halo_exchange")
+def test_halo_exchange(lesson: Lesson, n: int) -> None:
+    lines = lesson(n, "halo_exchange")
     plate = np.zeros((14, 42))
     plate[0, 10:30] = plate[:, -1] = 1
     for _ in range(200):  # on one process
@@ -421,7 +492,7 @@ def test_halo_exchange(world: Worlds, n: int) -> None:
 
 @RANKS
 def test_custom_op(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "custom_op")
+    lines = lines_of(world, n, "custom_op")
     x = np.array([3.0, 4.0, 12.0, 84.0])[:n]
     assert numbers(after(lines, "hypot")[0])[0] == pytest.approx(np.sqrt((x**2).sum()), abs=1e-4)
     assert numbers(after(lines, "logaddexp")[0])[0] == pytest.approx(np.log(x.sum()), abs=1e-4)
@@ -440,7 +511,7 @@ def test_custom_op(world: Worlds, n: int) -> None:
 
 @RANKS
 def test_topology(world: Worlds, n: int) -> None:
-    lines = lesson(world, n, "topology")
+    lines = lines_of(world, n, "topology")
     names = [f"r{rank}" for rank in range(n)]
     at = [i for i, line in enumerate(lines) if line.split() == names]
     transports, near, times = ([line.split()[1:] for line in lines[i + 1 : i + 1 + n]] for i in at)
@@ -473,7 +544,7 @@ def test_topology_knows_what_two_bound_ranks_share(monkeypatch: pytest.MonkeyPat
 
 @RANKS
 def test_straggler(world: Worlds, n: int) -> None:
-    said = lesson(world, n, "straggler")
+    said = lines_of(world, n, "straggler")
     waits = [numbers(line)[0] for line in said[:n]]
     assert int(np.argmin(waits)) == n - 1
     assert said[n].startswith(f"the straggler is r{n - 1},")
@@ -492,7 +563,7 @@ def run(name: str, n: int, *before: str, **environ: str) -> list[str]:
 
 
 def test_as_a_program_it_prints_the_same(world: Worlds) -> None:
-    assert run("cheatsheet", 4) == lesson(world, 4, "cheatsheet")
+    assert run("cheatsheet", 4) == lines_of(world, 4, "cheatsheet")
 
 
 def test_topology_of_ranks_on_one_core_and_what_nvidia_smi_says(tmp_path: Path) -> None:
@@ -512,11 +583,45 @@ def test_topology_of_ranks_on_one_core_and_what_nvidia_smi_says(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (["-m", "hocket", "run", "-n", "2"], []),
+        (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], []),
+        ([], ["2"]),
+        ([], ["2", "--backend", "gloo"]),
+    ],
+    ids=["hocket run", "torchrun", "spawn", "gloo"],
+)
+def test_with_torch_it_is_started_in_every_way(
+    world: Worlds, tmp_path_factory: pytest.TempPathFactory, command: list[str], options: list[str]
+) -> None:
+    pytest.importorskip("torch.distributed")
+    whole = [sys.executable, *command, str(WITH_TORCH / "reductions.py"), *options]
+    done = subprocess.run(whole, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.split("== ")
+    for section in said[1:]:
+        name, *lines = section.rstrip("\n").split("\n")
+        assert lines == lines_with_torch(world, tmp_path_factory.getbasetemp(), 2, name)
+    assert len(said) == 5
+
+
+INDEX = (ROOT / "docs" / "lessons.md").read_text()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_says_how_it_is_run_and_is_in_the_index(name: str) -> None:
     text = (LESSONS / f"{name}.py").read_text()
     assert re.search(rf"^    hocket run -n [24] examples/lessons/{name}\.py$", text, re.MULTILINE)
     ending = 'if __name__ == "__main__":\n    with hocket.init() as group:\n        main(group'
     assert ending in text
-    assert f"(../examples/lessons/{name}.py)" in (ROOT / "docs" / "lessons.md").read_text()
-    assert f"def test_{name}(" in Path(__file__).read_text()
+    assert f"[{name}.py](../examples/lessons/{name}.py)" in INDEX
+
+
+@pytest.mark.parametrize("name", NAMES_WITH_TORCH)
+def test_with_torch_it_says_so_too(name: str) -> None:
+    text = (WITH_TORCH / f"{name}.py").read_text()
+    assert re.search(rf"^    python examples/lessons/with_torch/{name}\.py [24]$", text, re.MULTILINE)
+    assert text.endswith('if __name__ == "__main__":\n    start(main)\n')
+    assert f"[{name}.py](../examples/lessons/with_torch/{name}.py)" in INDEX

@@ -29,6 +29,7 @@ from .addresses import tcp_url
 from .config.children import placed_environ
 from .deadline import Deadline
 from .errors import HocketError, RendezvousError
+from .launch.call import checked
 from .launch.processes import GRACE, reserved_port
 from .launch.reports import Rank, Report, do, gather, results
 
@@ -79,7 +80,7 @@ def run(
     if not ray.is_initialized():
         raise HocketError('this program is connected to no Ray cluster: call ray.init(address="auto"), or ray.init()')
     needs = {"CPU": 1.0} if resources is None else {name: need for name, need in resources.items() if need}
-    call = cloudpickle.dumps((fn, tuple(args), dict(kwargs or {})))
+    call = cloudpickle.dumps(checked(fn, size, args, kwargs, "ray.run"))
     deadline = None if timeout is None else Deadline(timeout)
     start = Deadline(start_timeout if timeout is None else min(timeout, start_timeout))
     with _placed(size, needs, strategy, start) as group:

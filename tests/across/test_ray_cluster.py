@@ -205,7 +205,9 @@ def test_what_ray_cannot_do_is_said(cluster: Cluster) -> None:
 def test_the_deadline_names_who_had_not_returned(cluster: Cluster) -> None:
     said = cluster.ask("late")
     assert said["kind"] == "CollectiveTimeout", said
-    assert re.fullmatch(r"ray.run: after 0.1 s these had not returned: rank 0 \(pid \d+ on host\d\)", said["text"])
+    assert re.fullmatch(
+        r"ray.run timed out after 0.1 s, and these had not returned: rank 0 \(pid \d+ on host\d\)", said["text"]
+    )
     cluster.nothing_left()
 
 

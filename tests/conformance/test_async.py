@@ -234,7 +234,7 @@ def named_deadline(group: Any) -> str | None:
 
 def test_a_deadline_that_a_call_names_is_its_own(world: Worlds) -> None:
     text, _ = world(2).run(named_deadline, fresh=True)
-    assert "waited 0.25 s" in text
+    assert " timed out after 0.25 s" in text
     assert "rank 1" in text
 
 

@@ -102,7 +102,7 @@ def never_ends(group: Any, timeout: float) -> str:
 def test_a_plan_that_never_ends_obeys_the_deadline(world: Worlds, size: int) -> None:
     for text in world(size).run(never_ends, 0.2):
         assert text.startswith(
-            f"all_reduce endless over {size} ranks: after 0.2 s its algorithm was still making step "
+            f"all_reduce endless over {size} ranks timed out after 0.2 s: its algorithm was still making step "
         )
 
 

@@ -195,10 +195,10 @@ def test_a_deadline_ends_it(function: Callable[[int], Steps]) -> None:
     assert time.monotonic() - begin < 10
     text = str(error.value)
     assert text.startswith(
-        f"all_reduce {function.__name__} over 3 ranks: after 0.2 s its algorithm was still making step"
+        f"all_reduce {function.__name__} over 3 ranks timed out after 0.2 s: its algorithm was still making step"
     )
     plan_of_it = Plan("all_reduce", "mine", 3, 0, 1, lambda: function(3))
-    with pytest.raises(CollectiveTimeout, match=r"Plan\(all_reduce, mine, size=3, chunks=1\): after 0.1 s"):
+    with pytest.raises(CollectiveTimeout, match=r"Plan\(all_reduce, mine, size=3, chunks=1\) timed out after 0.1 s"):
         proved("all_reduce", plan_of_it, 3, 0, Deadline(0.1))
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from launching import SOURCE, all_gone
 
@@ -110,9 +111,85 @@ def test_no_ranks(size: int) -> None:
         spawn(place, size)
 
 
-def test_a_function_that_cannot_be_pickled() -> None:
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((place, "4"), r"spawn: size is '4'; it is the number of ranks: spawn\(fn, 4\)"),
+        ((place, 2.0), r"spawn: size is 2.0; it is the number of ranks"),
+        ((place, 4, 5), r"spawn: args is 5; it is a tuple of fn's arguments: spawn\(fn, 4, \(x,\)\)"),
+        ((place, 4, "ab"), r"spawn: args is 'ab'; it is a tuple"),
+        ((place, 4, np.arange(3)), r"spawn: args is array\(\[0, 1, 2\]\); it is a tuple"),
+        ((place, 4, (), [5]), r"spawn: kwargs is \[5\]; it is a dict"),
+        ((4, place), r"spawn: fn is 4; it is the function that each rank runs"),
+    ],
+)
+def test_arguments_that_are_none(given: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=f"^{sentence}"):
+        spawn(*given)
+
+
+# ---- what no rank can import ----
+
+
+def test_a_lambda_goes_by_value() -> None:
+    factor = 3
+    assert spawn(lambda x: factor * rank() + x, 2, (10,)) == [10, 13]
+
+
+def test_without_cloudpickle_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(TypeError, match=r"^spawn: .*lambda.*: `pip install cloudpickle`, .*, or put it into a module$"):
         spawn(lambda: None, 2)
+    assert spawn(exits, 2, (0,)) == [None, None]  # what can be imported needs none
+
+
+TYPED = """
+import os, sys
+from dataclasses import dataclass
+import numpy as np
+import hocket
+@dataclass
+class Point:
+    x: int
+
+def add(point):
+    with hocket.init() as group:
+        return Point(int(group.all_reduce(np.array(point.x + group.rank))))
+
+def fail():
+    raise KeyError(Point(5))
+
+a, b = hocket.spawn(add, 2, (Point(10),))
+print("same class:", type(a) is Point, a == b == Point(21))
+try:
+    hocket.spawn(fail, 2)
+except KeyError as error:
+    print("error:", error.args[0] == Point(5))
+
+"""
+
+
+def typed(text: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What comes of typing this at a prompt."""
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-i", *options]
+    return subprocess.run(command, input=text, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("options", [[], ["script.py"]], ids=["python -i", "python -i script.py"])
+def test_at_a_prompt(tmp_path: Path, options: list[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("x = 5\n")
+    done = typed(TYPED, tmp_path, *(str(tmp_path / option) for option in options))
+    assert done.stdout.splitlines() == ["same class: True True", "error: True"], done.stderr
+
+
+def test_at_a_prompt_without_cloudpickle(tmp_path: Path) -> None:
+    (tmp_path / "cloudpickle.py").write_text("raise ImportError('not here')\n")
+    done = typed(TYPED, tmp_path)
+    assert (
+        "TypeError: spawn: add was typed in here, and no other process can import it: `pip install cloud" in done.stderr
+    )
 
 
 # ---- failures ----
@@ -286,14 +363,18 @@ def one_waits() -> None:
 
 
 def test_the_deadline_names_who_had_not_returned() -> None:
-    with launch._started(pickle.dumps((one_waits, (), {})), 2) as ranks:
+    with launch._started(pickle.dumps((one_waits, (), {})), pickle.dumps, 2) as ranks:
         assert ranks[1].pipe.poll(20)
-        with pytest.raises(CollectiveTimeout, match=r"^spawn: after 0.1 s these had not returned: rank 0 \(pid \d+\)$"):
+        with pytest.raises(
+            CollectiveTimeout, match=r"^spawn timed out after 0.1 s, and these had not returned: rank 0 \(pid \d+\)$"
+        ):
             launch._gather(ranks, Deadline(0.1))
 
 
 def test_the_deadline_of_a_spawn() -> None:
-    with pytest.raises(CollectiveTimeout, match=r"^spawn: after 0.1 s .*: rank 0 \(pid \d+\), rank 1 \(pid \d+\)$"):
+    with pytest.raises(
+        CollectiveTimeout, match=r"^spawn timed out after 0.1 s, .*: rank 0 \(pid \d+\), rank 1 \(pid \d+\)$"
+    ):
         spawn(signal.pause, 2, timeout=0.1)
 
 

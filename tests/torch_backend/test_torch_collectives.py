@@ -92,8 +92,12 @@ def refusals() -> None:
     for op, dtype in [("BAND", torch.float32), ("AVG", torch.bool), ("BXOR", torch.bfloat16)]:
         with pytest.raises(TypeError, match="does not exist for"):
             dist.all_reduce(torch.ones(3).to(dtype), op=getattr(ReduceOp, op))
-    with pytest.raises(TypeError, match=r"dense tensors only.*give tensor\.to_dense\(\)"):
-        dist.all_reduce(torch.eye(3).to_sparse())
+    with pytest.raises(TypeError, match=r"dense tensors, .*; this is torch\.sparse_csr: give tensor\.to_dense\(\)"):
+        dist.all_reduce(torch.eye(3).to_sparse_csr())
+    with pytest.raises(TypeError, match=r"sparse tensors are summed, and not reduced by max"):
+        dist.all_reduce(torch.eye(3).to_sparse(), op=ReduceOp.MAX)
+    with pytest.raises(TypeError, match=r"dense tensors, .*; this is torch\.sparse_coo: give tensor\.to_dense\(\)"):
+        dist.broadcast(torch.eye(3).to_sparse(), 0)
     with pytest.raises(TypeError, match=r"on the CPU only.*meta"):
         dist.all_reduce(torch.ones(3, device="meta"))
     with pytest.raises(TypeError, match=r"does not reduce torch\.float8"):
@@ -105,7 +109,7 @@ def refusals() -> None:
     same(tensor, torch.tensor([float(dist.get_world_size())]))
 
 
-@pytest.mark.feature("Errors", "sparse tensors, other devices and senseless operators are refused in one sentence")
+@pytest.mark.feature("Errors", "other layouts, other devices and senseless operators are refused in one sentence")
 def test_what_makes_no_sense_is_refused_before_anything_is_sent(ranks: Ranks, size: int) -> None:
     ranks(size).run(refusals)
 

@@ -105,7 +105,7 @@ def monitored() -> None:
     if rank == size - 1:
         dist.barrier()
         return
-    with pytest.raises(hocket.CollectiveTimeout, match=f"rank {size - 1} did not come"):
+    with pytest.raises(hocket.CollectiveTimeout, match=f" timed out after 0.2 s: rank {size - 1} did not come"):
         group.monitored_barrier(timedelta(seconds=0.2), wait_all_ranks=True)
     dist.barrier()  # the group is still usable
 
@@ -226,20 +226,3 @@ def stores() -> None:
 @pytest.mark.feature("Groups", "any torch store: TCPStore, FileStore, HashStore")
 def test_the_store(ranks: Ranks) -> None:
     ranks(2).run(stores)
-
-
-def fallback() -> None:
-    options = hocket.torch.Options(gloo_fallback=True)
-    group = dist.new_group(pg_options=options)
-    size = dist.get_world_size()
-    output = torch.empty(2 * size)
-    functional = torch.ops._c10d_functional
-    work = functional.all_gather_into_tensor_out(torch.ones(2), size, group.group_name, out=output)
-    functional.wait_tensor(work)
-    assert torch.equal(output, torch.ones(2 * size))
-    assert total(group) == size * (size + 1) / 2
-
-
-@pytest.mark.feature("Groups", "Options(gloo_fallback=True): the functional _out forms of torch 2.13")
-def test_the_hidden_gloo(ranks: Ranks) -> None:
-    ranks(2).run(fallback)

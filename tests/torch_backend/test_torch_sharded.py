@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,18 @@ def functional() -> None:
     close([t + 0 for t in several], [torch.full((size, 2), total), torch.full((1, 2), total)])
     close(fc.all_gather_into_tensor_coalesced([mine[:1]], group)[0] + 0, ranks.repeat_interleave(2).view(-1, 2))
     close(fc.reduce_scatter_tensor_coalesced([mine], "sum", [0], group)[0] + 0, torch.full((1, 2), total))
+    functional = torch.ops._c10d_functional
+    for name in (group.group_name, dist.new_group(backend="gloo").group_name):  # of other groups torch's own
+        out = torch.empty(2 * size * size)
+        given = functional.all_gather_into_tensor_out(mine.view(-1), size, name, out=out)
+        gc.collect()  # the call's Work, which nobody in Python holds
+        functional.wait_tensor(given)
+        close(out, ranks.repeat_interleave(2 * size))
+        out = torch.empty(2)
+        functional.wait_tensor(
+            functional.reduce_scatter_tensor_out(mine.view(-1) * (1 + rank), "max", size, name, out=out)
+        )
+        close(out, torch.full((2,), float(size * size)))
     leaf = mine.clone().requires_grad_()
     (fc.all_gather_tensor_autograd(leaf, 0, group) * 3).sum().backward()
     close(leaf.grad, torch.full((size, 2), 3.0 * size))
@@ -173,7 +186,7 @@ def functional() -> None:
     close(leaf.grad, torch.ones(size, 2))
 
 
-@pytest.mark.feature("Sharding", "functional collectives, their coalesced and autograd forms")
+@pytest.mark.feature("Sharding", "functional collectives, their coalesced, autograd and _out forms")
 def test_functional(ranks: Ranks, size: int) -> None:
     ranks(size).run(functional)
 

@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 # In the order of the core's enum (csrc/wait/wait.h).
 KINDS = (
-    Kind(CollectiveTimeout, "{me} waited {seconds:g} s in {what}, in vain for {whom}"),
+    Kind(CollectiveTimeout, "{me} timed out after {seconds:g} s, the timeout of {what}, in vain for {whom}"),
     Kind(PeerLost, "{whom} {went} while {me} was in {what}"),
     Kind(MismatchError, "in {what}: {words}"),
     Kind(GroupBroken),
@@ -160,7 +160,9 @@ class Session:
             words = f"{one} called {first}, but {other} called {second}"
         sentence = KINDS[kind].sentence
         if kind == TIMEOUT and words:
-            sentence = (sentence if peer >= 0 else "{me} waited {seconds:g} s in {what}") + ": {words}"
+            sentence = (
+                sentence if peer >= 0 else "{me} timed out after {seconds:g} s, the timeout of {what}"
+            ) + ": {words}"
         went = "left the group" if words == "left" else words
         text = sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went)
         if kind not in TELL or len(self.names) == 1:

@@ -30,7 +30,9 @@ class Work(Generic[T]):
         """
         result = self._request.wait(timeout)
         if result is NotImplemented:
-            raise CollectiveTimeout(f"{self._name()} is still in flight after {timeout:g} s; wait again")
+            raise CollectiveTimeout(
+                f"wait timed out after {timeout:g} s; {self._name()} is still in flight: wait again"
+            )
         return cast(T, result)
 
     def result(self, timeout: float | None = None) -> T:

@@ -111,7 +111,7 @@ def gather(ranks: Sequence[R], deadline: Deadline | None, hear: Callable[[float 
                 break
         if deadline is not None and not deadline.left():
             who = ", ".join(str(rank.process) for rank in waiting)
-            raise CollectiveTimeout(f"{caller}: after {deadline} these had not returned: {who}")
+            raise CollectiveTimeout(f"{caller} timed out after {deadline}, and these had not returned: {who}")
         hear(min((limit.left() for limit in (deadline, patience) if limit is not None), default=None))
     if (failed := _first(ranks)) is not None:
         raise failed[2].failure(_early(ranks, failed[2]))

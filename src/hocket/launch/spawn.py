@@ -1,15 +1,14 @@
 """`hocket.spawn`: a function in several processes at once, and their results.
 
 The processes are those of `multiprocessing`'s start method "spawn": fresh interpreters, which is safe whatever threads
-this one has. As there, the function must be importable (no lambda, nothing typed into an interactive prompt), and a
-script that spawns guards its main part with `if __name__ == "__main__":`.
+this one has. As there, a script that spawns guards its main part with `if __name__ == "__main__":`, and the function
+must be importable. One that is not (a lambda, or what was typed into an interpreter or a notebook) takes cloudpickle.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import secrets
 import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from ..errors import PeerLost
 from ..rendezvous.server import StoreServer
 from . import processes
 from .aftermath import CONSEQUENCE
+from .call import Dumps, checked, pickled
 from .processes import Child, Guard, describe
 from .reports import Rank, Report, do, gather, results
 
@@ -42,18 +42,19 @@ def spawn(
 ) -> list[T]:
     """Run `fn(*args, **kwargs)` in `size` processes, in which `hocket.init()` finds the others. Their results, by rank.
 
-    Function, arguments and results travel by pickle, over pipes that only this process and its children hold.
+    Function, arguments and results travel by pickle, over pipes that only this process and its children hold; by
+    cloudpickle, if it is installed, where the function or something in the arguments is in no file that the ranks could
+    import it from, as in a notebook.
 
     When a rank fails, the others are ended (SIGTERM, then SIGKILL) and its exception is raised here, with the same type
     where it can be pickled (else HocketError), and a `RemoteTraceback` as `__cause__`. Of several errors the first
     counts, but a PeerLost only if nothing else explains it. A rank that was killed, or left without a result, is a
     PeerLost; one that returned while others still needed it is named beside the PeerLost of these. CollectiveTimeout
-    when the ranks have not returned after `timeout` seconds (None: as long as they take).
+    when the ranks have not returned after `timeout` seconds (None: as long as they take). TypeError for arguments that
+    are none, and where cloudpickle is wanted and not there.
     """
-    if size < 1:
-        raise ValueError(f"size is {size}; at least one rank is needed")
-    call = pickle.dumps((fn, tuple(args), dict(kwargs or {})))
-    with _started(call, size) as ranks:
+    call, dumps = pickled(checked(fn, size, args, kwargs, "spawn"), "spawn")
+    with _started(call, dumps, size) as ranks:
         return _gather(ranks, None if timeout is None else Deadline(timeout))
 
 
@@ -77,7 +78,7 @@ class _Rank(Rank):
 
 
 @contextmanager
-def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
+def _started(call: bytes, dumps: Dumps, size: int) -> Iterator[list[_Rank]]:
     """The ranks at work; at the end of the block no process is left."""
     context = multiprocessing.get_context("spawn")
     address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
@@ -92,7 +93,8 @@ def _started(call: bytes, size: int) -> Iterator[list[_Rank]]:
             stack.callback(here.close)
             with there:
                 environ = child_environ(rank, size, address, secret, port)
-                process = context.Process(target=_work, args=(call, there, environ, os.getpid()), name=f"rank {rank}")
+                work = call, dumps, there, environ, os.getpid()
+                process = context.Process(target=_work, args=work, name=f"rank {rank}")
                 process.start()
             child = Child(rank, process.pid or 0, partial(_reap, process))
             ranks.append(_Rank(child, pipe=here))
@@ -141,10 +143,10 @@ def _leave(ranks: list[_Rank]) -> list[Any]:
 # ---- in the rank ----
 
 
-def _work(call: bytes, pipe: Connection, environ: dict[str, str], parent: int) -> None:
+def _work(call: bytes, dumps: Dumps, pipe: Connection, environ: dict[str, str], parent: int) -> None:
     """The life of one rank."""
     os.setpgrp()
     if os.getppid() != parent:  # it died before its guard knew of this process
         os._exit(1)
     become(environ)
-    pipe.send(do(call))
+    pipe.send(do(call, dumps))

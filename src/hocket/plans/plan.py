@@ -229,7 +229,9 @@ def walk(steps: Steps, whose: object, deadline: Deadline | None = None) -> Itera
                 f"{whose}: more than {what}, which is more than can be meant: does it end?{_line(iterator)}"
             )
         if deadline is not None and not deadline.left():
-            raise CollectiveTimeout(f"{whose}: after {deadline} its algorithm was still making step {number + 1}")
+            raise CollectiveTimeout(
+                f"{whose} timed out after {deadline}: its algorithm was still making step {number + 1}"
+            )
         yield front
 
 

@@ -174,7 +174,7 @@ class _Formation:
         if self.pending and not deadline.left():
             who = ", ".join(self._parent.name(rank) for rank in self.pending)
             me = self._parent.name(self._own)
-            raise CollectiveTimeout(f"{me} waited {deadline} for a subgroup, in vain for {who}")
+            raise CollectiveTimeout(f"{me} timed out after {deadline} of waiting for a subgroup, in vain for {who}")
 
     def _poll(self, seconds: float) -> set[int]:
         """Wait until something happens. Those that have ended, as processes or in the parent group."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..group import init
-from .errors import CommandError
-from .handles import Handles
+from ..group import Group, init
+from .errors import CommandError, invalid
+from .handles import Array, Handles
 from .parameters import (
     FLOAT32,
     Dtype,
@@ -26,6 +26,7 @@ from .parameters import (
     Operation,
     Root,
     Seconds,
+    Sizes,
     Source,
     Tensor,
     Word,
@@ -117,19 +118,31 @@ def distributed_gather(
     tensor: Tensor,
     root: Root = 0,
     *,
+    sizes: Sizes = None,
     async_: Flag = False,
     group: Word = "",
     timeout: Seconds = None,
 ) -> Any:
-    """All ranks' tensors, joined along the first dimension, on the root; nothing on the others."""
-    return handles.group(group).gather(tensor, root=root, timeout=timeout, async_op=async_)
+    """All ranks' tensors, joined along the first dimension, on the root; nothing on the others. With
+    `-sizes`, one number for each rank, rank r gives that many rows; without it all give the same."""
+    ranks = handles.group(group)
+    _require_own(ranks, tensor, sizes)
+    return ranks.gather(tensor, root=root, sizes=sizes, timeout=timeout, async_op=async_)
 
 
 def distributed_all_gather(
-    handles: Handles, tensor: Tensor, *, async_: Flag = False, group: Word = "", timeout: Seconds = None
+    handles: Handles,
+    tensor: Tensor,
+    *,
+    sizes: Sizes = None,
+    async_: Flag = False,
+    group: Word = "",
+    timeout: Seconds = None,
 ) -> Any:
-    """All ranks' tensors, joined along the first dimension, on every rank."""
-    return handles.group(group).all_gather(tensor, timeout=timeout, async_op=async_)
+    """All ranks' tensors, joined along the first dimension, on every rank. `-sizes` as in a gather."""
+    ranks = handles.group(group)
+    _require_own(ranks, tensor, sizes)
+    return ranks.all_gather(tensor, sizes=sizes, timeout=timeout, async_op=async_)
 
 
 def distributed_scatter(
@@ -137,12 +150,16 @@ def distributed_scatter(
     tensor: MaybeTensor = None,
     root: Root = 0,
     *,
+    sizes: Sizes = None,
     async_: Flag = False,
     group: Word = "",
     timeout: Seconds = None,
 ) -> Any:
-    """This rank's part of the root's tensor, along the first dimension. Elsewhere the tensor is ignored, or `{}`."""
-    return handles.group(group).scatter(tensor, root=root, timeout=timeout, async_op=async_)
+    """This rank's part of the root's tensor, along the first dimension. Elsewhere the tensor is ignored, or `{}`.
+    With `-sizes`, one number for each rank, rank r gets that many rows; without it all get the same."""
+    ranks = handles.group(group)
+    _require_all(ranks, tensor if ranks.rank == root else None, sizes)
+    return ranks.scatter(tensor, root=root, sizes=sizes, timeout=timeout, async_op=async_)
 
 
 def distributed_reduce_scatter(
@@ -150,19 +167,57 @@ def distributed_reduce_scatter(
     tensor: Tensor,
     operation: Operation = "sum",
     *,
+    sizes: Sizes = None,
     async_: Flag = False,
     group: Word = "",
     timeout: Seconds = None,
 ) -> Any:
-    """This rank's part, along the first dimension, of the reduction of all ranks' tensors."""
-    return handles.group(group).reduce_scatter(tensor, operation, timeout=timeout, async_op=async_)
+    """This rank's part, along the first dimension, of the reduction of all ranks' tensors. `-sizes` as in a
+    scatter."""
+    ranks = handles.group(group)
+    _require_all(ranks, tensor, sizes)
+    return ranks.reduce_scatter(tensor, operation, sizes=sizes, timeout=timeout, async_op=async_)
 
 
 def distributed_all_to_all(
-    handles: Handles, tensor: Tensor, *, async_: Flag = False, group: Word = "", timeout: Seconds = None
+    handles: Handles,
+    tensor: Tensor,
+    *,
+    sizes: Sizes = None,
+    async_: Flag = False,
+    group: Word = "",
+    timeout: Seconds = None,
 ) -> Any:
-    """Part r of the tensor, along its first dimension, goes to rank r; the parts that came, in the order of ranks."""
-    return handles.group(group).all_to_all(tensor, timeout=timeout, async_op=async_)
+    """Part r of the tensor, along its first dimension, goes to rank r; the parts that came, in the order of ranks.
+    With `-sizes`, part r has that many rows, and each rank's sizes are its own."""
+    ranks = handles.group(group)
+    _require_all(ranks, tensor, sizes)
+    return ranks.all_to_all(tensor, sizes=sizes, timeout=timeout, async_op=async_)
+
+
+def _require_own(group: Group, tensor: Array, sizes: list[int] | None) -> None:
+    """That sizes are said of all ranks, and of this one truly."""
+    rows = len(tensor) if tensor.shape else 1
+    _require_each(group, sizes)
+    if sizes is not None and sizes[group.rank] != rows:
+        raise invalid(f"sizes says that rank {group.rank} gives {sizes[group.rank]} rows, and its tensor has {rows}")
+
+
+def _require_all(group: Group, tensor: Array | None, sizes: list[int] | None) -> None:
+    """That what is cut, where this rank has it, falls into these parts, or into even ones."""
+    _require_each(group, sizes)
+    if tensor is None or not tensor.shape:
+        return
+    rows = len(tensor)
+    if sizes is None and rows % group.size:
+        raise invalid(f"the tensor has {rows} rows, which do not divide by {group.size} ranks: give -sizes")
+    if sizes is not None and sum(sizes) != rows:
+        raise invalid(f"sizes are of {sum(sizes)} rows together, and the tensor has {rows}")
+
+
+def _require_each(group: Group, sizes: list[int] | None) -> None:
+    if sizes is not None and len(sizes) != group.size:
+        raise invalid(f"sizes has {len(sizes)} numbers, and must have one for each of {group.size} ranks")
 
 
 def distributed_barrier(handles: Handles, *, async_: Flag = False, group: Word = "", timeout: Seconds = None) -> Any:

@@ -94,6 +94,14 @@ def shape(word: str) -> tuple[int, ...]:
     return lengths
 
 
+def sizes(word: str) -> list[int] | None:
+    """A list of numbers of rows. An empty one says nothing, as an option that is not given."""
+    rows = integers(word)
+    if any(number < 0 for number in rows):
+        raise invalid(f'sizes has no negative numbers of rows: "{word}"')
+    return rows or None
+
+
 def array(word: str, to: np.dtype[Any], into: tuple[int, ...] | None) -> Array:
     """The numbers of a list, which may be of lists, as many levels deep as it has dimensions; or of that shape."""
     pieces = _PIECES.findall(word)

@@ -13,28 +13,25 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .base import Options
+from . import functional
 from .group import ProcessGroup
+from .mixed import Mixed, elsewhere
 
-__all__ = ["Options", "ProcessGroup"]
+__all__ = ["ProcessGroup"]
 
 
 def _create(options: Any, backend_options: Any = None) -> ProcessGroup:
     """What torch calls for every new group, on each of its ranks."""
-    return ProcessGroup(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout.total_seconds(),
-        backend_options if isinstance(backend_options, Options) else None,
-        default=not options.global_ranks_in_group,
-    )
+    place = options.store, options.group_rank, options.group_size, options.timeout.total_seconds()
+    others = elsewhere()
+    return ProcessGroup(*place) if others is None else Mixed(*place, others)
 
 
 def register() -> None:
     """Tell torch of the backend `hocket`; done by importing this module. A second call does nothing."""
     if "HOCKET" not in dist.Backend._plugins:
         dist.Backend.register_backend("hocket", _create, extended_api=True, devices=["cpu"])
+        functional.register()
 
 
 register()

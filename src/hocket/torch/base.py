@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
@@ -21,6 +20,7 @@ from ..group import assemble
 from ..rendezvous.foreign import ForeignStore
 from ..rendezvous.links import Links, Terms, connect
 from . import last_words, where
+from .profiling import event, followed
 from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
@@ -28,21 +28,6 @@ Job = Callable[[float | None], object]  # told how many seconds it may take
 
 _NO_TIMEOUT = timedelta(0)
 _LONG, _SOON = 1e9, 1e-6  # seconds: each call has a deadline of its own; and what is left of one that has passed
-
-
-@dataclass(frozen=True)
-class Options:
-    """The `pg_options` of `init_process_group` and `new_group`.
-
-    With `gloo_fallback` a gloo group is made beside every hocket group, for the few operators that torch 2.13 offers to
-    groups written in C++ only, such as `_c10d_functional.all_gather_into_tensor_out`. Groups that are made without
-    options take those of the default group.
-    """
-
-    gloo_fallback: bool = False
-
-
-_options = Options()  # of the default group
 
 
 @uncompiled
@@ -59,14 +44,8 @@ class Base(dist.ProcessGroup):
     # What torch asks of `_get_backend(device)`, which is this group too.
     supports_coalescing = supports_splitting = supports_time_estimate = False
 
-    def __init__(
-        self, store: Any, rank: int, size: int, timeout: float, options: Options | None = None, default: bool = False
-    ) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         super().__init__(rank, size)
-        global _options
-        options = options or (Options() if default else _options)
-        if default:
-            _options = options
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
         self._group = assemble(rank, size, timeout, partial(self._connect, timeout))
@@ -75,9 +54,6 @@ class Base(dist.ProcessGroup):
         self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")
         self._transfers: list[Transfer] | None = None  # those of a coalesced batch
         self._rounds = 0  # of monitored_barrier
-        if options.gloo_fallback:
-            gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timedelta(seconds=timeout))
-            self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, gloo)
         last_words.of(self)
 
     def _connect(self, timeout: float, fd: int) -> Links:
@@ -91,17 +67,18 @@ class Base(dist.ProcessGroup):
         """A call's own deadline; torch says that there is none by -1 ms."""
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
-    def _do(self, opts: Any, tensors: Tensors, job: Job) -> Done | Pending:
+    def _do(self, name: str, opts: Any, inputs: Tensors, outputs: Tensors, job: Job) -> Done | Pending:
         seconds = self._seconds(opts.timeout)
         if not opts.asyncOp and not self._executor.busy:
-            self._perform(job, lambda: seconds)
+            with event(name, inputs):
+                self._perform(job, lambda: seconds)
             return DONE
         here = where.line()
-        text = f"a call of {sum(tensor.numel() for tensor in tensors)} elements from {here or 'an unknown line'}"
+        text = f"{name} of {sum(tensor.numel() for tensor in outputs)} elements from {here or 'an unknown line'}"
         deadline = Deadline(self._group.timeout if seconds is None else seconds)  # of the call, not of its turn
-        perform = partial(self._perform, job, lambda: max(deadline.left(), _SOON), here)
+        perform = followed(name, partial(self._perform, job, lambda: max(deadline.left(), _SOON), here))
         if opts.asyncOp:
-            return Collective(tensors, self._executor.put(perform, text))
+            return Collective(outputs, self._executor.put(perform, text))
         self._executor.do(perform, _LONG)
         return DONE
 

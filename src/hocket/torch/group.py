@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 
 from ..errors import MismatchError
-from . import where
+from . import sparse, where
 from .base import Base
 from .monitor import monitored_barrier
+from .profiling import event, profiled, seen
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
 from .tensors import Row, Rows
 from .uncompiled import uncompiled
@@ -34,9 +36,10 @@ class ProcessGroup(Base):
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
         if self._executor.busy or (later and not where.called_by_backward()):
-            return self._do(opts, tensors, lambda left: self._all_reduce_each(tensors, op, left))
+            return self._do("all_reduce", opts, tensors, tensors, partial(self._all_reduce_each, tensors, op))
+        each = seen("all_reduce", tensors, self._all_reduce_each) if profiled() else self._all_reduce_each
         try:
-            self._all_reduce_each(tensors, op, seconds)
+            each(tensors, op, seconds)
         except MismatchError as error:
             self._raise_with_lines(error)
         return Done(tensors) if later else DONE
@@ -53,6 +56,8 @@ class ProcessGroup(Base):
                 plain = False
             if plain:
                 self._group.all_reduce(array, NAMES[code], out=array, timeout=seconds)
+            elif tensor.layout is torch.sparse_coo:
+                sparse.all_reduce(self._group, tensor, "premul_sum" if code == PREMUL_SUM else NAMES[code], seconds)
             else:
                 row = Row(tensor)
                 given = Row(scaled(tensor, op)) if code == PREMUL_SUM else row
@@ -70,7 +75,7 @@ class ProcessGroup(Base):
                 if self._rank == root:
                     row.put_back()
 
-        return self._do(opts, tensors, job)
+        return self._do("reduce", opts, tensors, tensors, job)
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Done | Pending:
         """Reduce a list of one tensor per rank, of which each rank gets its own. The tensors may differ in size."""
@@ -85,7 +90,7 @@ class ProcessGroup(Base):
                 self._group.reduce_scatter(given.array, name, sizes=sizes, out=row.array, timeout=seconds)
                 row.put_back()
 
-        return self._do(opts, outputs, job)
+        return self._do("reduce_scatter", opts, [part for parts in inputs for part in parts], outputs, job)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Done | Pending:
         """Reduce `input`, of which each rank gets its part of axis 0 (joined or stacked)."""
@@ -103,7 +108,7 @@ class ProcessGroup(Base):
                 self._group.reduce_scatter(given.array, NAMES[hash(op)], out=row.array, timeout=seconds)
                 row.put_back()
 
-        return self._do(opts, outputs, job)
+        return self._do("reduce_scatter", opts, inputs, outputs, job)
 
     # ---- movement ----------------------------------------------------------------------------------------------------
 
@@ -117,7 +122,7 @@ class ProcessGroup(Base):
                 self._group.broadcast(row.shaped, root=root, out=row.shaped, timeout=seconds)
                 row.put_back()
 
-        return self._do(opts, tensors, job)
+        return self._do("broadcast", opts, tensors, tensors, job)
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Every rank's tensor in a list, on every rank. The tensors may differ in size."""
@@ -133,7 +138,7 @@ class ProcessGroup(Base):
                     self._group.all_gather(row.array, sizes=rows.sizes, out=rows.array, timeout=seconds)
                 rows.put_back()
 
-        return self._do(opts, [part for parts in outputs for part in parts], job)
+        return self._do("all_gather", opts, inputs, [part for parts in outputs for part in parts], job)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Done | Pending:
         """`allgather` of several tensors: `outputs[r]` are those of rank r."""
@@ -154,7 +159,7 @@ class ProcessGroup(Base):
                 self._group.all_gather(given.array, out=row.array, timeout=seconds)
                 row.put_back()
 
-        return self._do(opts, outputs, job)
+        return self._do("all_gather", opts, inputs, outputs, job)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Done | Pending:
         """Every rank's tensor in a list, on the root; the other ranks give no list. The tensors have one size."""
@@ -168,7 +173,7 @@ class ProcessGroup(Base):
                 if rows is not None:
                     rows.put_back()
 
-        return self._do(opts, [part for parts in outputs for part in parts], job)
+        return self._do("gather", opts, inputs, [part for parts in outputs for part in parts], job)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Done | Pending:
         """One of the root's list of tensors for each rank; the other ranks give no list. They may differ in size."""
@@ -182,7 +187,7 @@ class ProcessGroup(Base):
                 self._group.scatter(given, root=root, sizes=sizes, out=row.array, timeout=seconds)
                 row.put_back()
 
-        return self._do(opts, outputs, job)
+        return self._do("scatter", opts, [part for parts in inputs for part in parts], outputs, job)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Done | Pending:
         """Tensor r of `inputs` goes to rank r; tensor r of `outputs` comes from it. They may differ in size."""
@@ -193,7 +198,7 @@ class ProcessGroup(Base):
             self._swap(given.array, given.sizes, rows.array, rows.sizes, seconds)
             rows.put_back()
 
-        return self._do(opts, outputs, job)
+        return self._do("all_to_all", opts, inputs, outputs, job)
 
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
@@ -211,7 +216,7 @@ class ProcessGroup(Base):
                 self._group.all_to_all(given.array, out=row.array, timeout=seconds)
             row.put_back()
 
-        return self._do(opts, [output], job)
+        return self._do("all_to_all", opts, [input], [output], job)
 
     def _swap(self, x: Any, to: Sequence[int], out: Any, of: Sequence[int], seconds: float | None) -> None:
         """All to all of `to[r]` elements for rank r and `of[r]` from it. Every rank sees that all sizes agree."""
@@ -229,14 +234,16 @@ class ProcessGroup(Base):
     def send(self, tensors: Tensors, dst: int, tag: int) -> Transfer:
         """Send a tensor to rank `dst`."""
         (tensor,) = tensors
-        message = self._group.send(Row(tensor, moved=True).array, dst, tag=tag, async_op=True)
+        with event("send", tensors):
+            message = self._group.send(Row(tensor, moved=True).array, dst, tag=tag, async_op=True)
         return self._transfer(Transfer(self._waiters.submit, message, tensor))
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Transfer:
         """Receive a tensor from rank `src`."""
         (tensor,) = tensors
         row = Row(tensor, moved=True)
-        message = self._group.recv(None if src < 0 else src, out=row.array, tag=tag, async_op=True)
+        with event("recv", tensors):
+            message = self._group.recv(None if src < 0 else src, out=row.array, tag=tag, async_op=True)
         return self._transfer(Transfer(self._waiters.submit, message, tensor, row))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Transfer:
@@ -266,7 +273,7 @@ class ProcessGroup(Base):
     def barrier(self, opts: Any = None) -> Done | Pending:
         """Ends once every rank has called it."""
         opts = opts or c10d.BarrierOptions()
-        return self._do(opts, [], lambda seconds: self._group.barrier(timeout=seconds))
+        return self._do("barrier", opts, [], [], lambda seconds: self._group.barrier(timeout=seconds))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """As `barrier`; where ranks do not come in time, the others raise CollectiveTimeout, which names them."""

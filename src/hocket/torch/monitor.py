@@ -35,4 +35,4 @@ def monitored_barrier(group: Group, number: int, seconds: float, all_missing: bo
     if verdict.any():
         ranks = ", ".join(map(str, np.flatnonzero(verdict)))
         who = f"rank{'s' if verdict.sum() > 1 else ''} {ranks}{'' if all_missing else ', and perhaps others,'}"
-        raise CollectiveTimeout(f"{who} did not come to monitored_barrier within {seconds:g} s")
+        raise CollectiveTimeout(f"monitored_barrier timed out after {seconds:g} s: {who} did not come")

@@ -34,12 +34,12 @@ class Row:
 
     def __init__(self, tensor: Tensor, moved: bool = False) -> None:
         self._tensor, self._copy = tensor, None
-        if tensor.is_contiguous():
-            try:
+        try:
+            if tensor.is_contiguous():
                 self.array: Array = tensor.numpy().reshape(-1)
                 return
-            except (TypeError, RuntimeError):  # it requires grad, is conjugated, is no dtype or place of NumPy's
-                pass
+        except (TypeError, RuntimeError):  # it requires grad, is conjugated or sparse, is no dtype or place of NumPy's
+            pass
         require_dense(tensor)
         flat = tensor.detach()
         if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
@@ -106,6 +106,13 @@ def as_array(flat: Tensor, moved: bool = False) -> Array:
 def require_dense(tensor: Tensor) -> None:
     """Raises TypeError, in one sentence, for a tensor that hocket cannot take."""
     if tensor.layout is not torch.strided:
-        raise TypeError(f"hocket takes dense tensors only, and this one is {tensor.layout}: give tensor.to_dense()")
+        raise TypeError(
+            f"hocket takes dense tensors, and sparse_coo in all_reduce; this is {tensor.layout}: give tensor.to_dense()"
+        )
+    require_cpu(tensor)
+
+
+def require_cpu(tensor: Tensor) -> None:
+    """Raises TypeError, in one sentence, for a tensor that is elsewhere."""
     if not tensor.is_cpu:
         raise TypeError(f"hocket takes tensors on the CPU only, and this one is on {tensor.device}: give tensor.cpu()")
