@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import hocket
-from moments import named, nothing_named_since
+from moments import descriptors, named, nothing_named_since, threads
 from worlds import Died, World, Worlds, raised
 
 LARGE = 16 * 2**20  # elements of float32: 64 MiB
@@ -187,9 +187,9 @@ def ready(group: Any) -> None:
 def files_and_threads(group: Any) -> tuple[int, int]:
     gc.collect()  # groups that earlier tests broke: an error holds the frames that it came through, and they the group
     deadline = time.monotonic() + 10
-    while len(listing("/proc/self/task")) > threading.active_count() and time.monotonic() < deadline:
+    while threads() > threading.active_count() and time.monotonic() < deadline:
         os.sched_yield()  # a thread that was joined is still on its way out of the kernel
-    return len(listing("/proc/self/fd")), len(listing("/proc/self/task"))
+    return descriptors(), threads()
 
 
 def test_groups_that_come_and_go_leak_neither_files_nor_threads(world: Worlds) -> None:
