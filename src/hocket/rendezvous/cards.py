@@ -31,8 +31,8 @@ class Card:
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
-    TCP connections that it would have with each rank of another host, and after `life` seconds of silence it would give
-    that one up; where it `traces` it writes a timeline.
+    TCP connections that it would have with each rank of another host, and after a `life` of silence, in milliseconds, it
+    would give that one up; where it `traces` it writes a timeline.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class Card:
     ucx: str = ""
     lacks: str = ""
     streams: int = 1
-    life: float = LIFE
+    life: int = round(1000 * LIFE)
     traces: bool = False
 
     @staticmethod
@@ -71,7 +71,7 @@ class Card:
                     str(),
                     str(),
                     int(),
-                    float(),
+                    int(),
                     bool(),
                 ] as found:
                     found[8] = tuple(map(str, ways))
@@ -143,7 +143,7 @@ def connections(cards: list[Card], ways: Sequence[Sequence[str]]) -> list[int]:
     """
     if any(ways):
         _agree(cards, "HOCKET_TCP_STREAMS", [card.streams for card in cards], 1)
-        _agree(cards, "HOCKET_HEARTBEAT_TIMEOUT", [card.life for card in cards], LIFE)
+        _agree(cards, "HOCKET_HEARTBEAT_TIMEOUT", [card.life / 1000 for card in cards], LIFE)
     return [cards[0].streams if tuple(way) == ("tcp",) else 1 for way in ways]
 
 

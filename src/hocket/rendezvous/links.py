@@ -66,7 +66,7 @@ class Terms:
             ucx=self.ucx.version if self.ucx is not None else "",
             lacks=self.lacks,
             streams=self.sockets.streams,
-            life=self.sockets.life,
+            life=round(1000 * self.sockets.life),
             traces=trace_folder() is not None,
         )
 
