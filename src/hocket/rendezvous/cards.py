@@ -31,8 +31,8 @@ class Card:
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
-    TCP connections that it would have with each rank of another host, and after a `life` of silence, in milliseconds, it
-    would give that one up; where it `traces` it writes a timeline.
+    TCP connections that it would have with each rank of another host, and after `life` milliseconds of silence it would
+    give that one up; where it `traces` it writes a timeline.
     """
 
     rank: int
