@@ -145,7 +145,7 @@ class Native:
             dtype=DTYPES[signature.dtype],
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
-            text=f"{signature.told(plan)}\n{signature.note}",
+            text=f"{signature.said_of(plan)}\n{signature.note}",
             meter=self.meters.setdefault((plan.collective, plan.algorithm), Meter(self.traffic)),
             bytes=signature.nbytes,
             trace=self._traced[0],

@@ -57,7 +57,7 @@ class Signature:
         words += [f"order={self.order!r}"] if self.order != "same" else []
         return f"{self.within and self.within + ': '}{self.collective}({', '.join(words)})"
 
-    def told(self, plan: Plan) -> str:
+    def said_of(self, plan: Plan) -> str:
         """The text, as other ranks are told it: of two plans of one name it shows that they differ."""
         return f"{self.text[:-1]}; plan {plan.fingerprint[:8]})" if self.own else self.text
 
