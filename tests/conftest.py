@@ -39,7 +39,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def made() -> Iterator[dict[tuple[int, str], World]]:
-    """All worlds of the session: files take turns with the transports, and need not begin anew each time."""
+    """All worlds of the session: tests may take turns with the transports, and need not begin anew each time."""
     made: dict[tuple[int, str], World] = {}
     yield made
     for world in made.values():
