@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 PACKAGE = str(Path(__file__).parent) + os.sep
+STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
 def place() -> str:
@@ -22,19 +23,23 @@ def place_of(error: BaseException) -> str:
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames of hocket's at its end; the whole of it where there is no other."""
-    frames = []
-    at = trace
+    """Without hocket's frames, and those of the standard library that they called; all of it where nothing is left."""
+    kept: list[TracebackType] = []
+    at, dropped = trace, False
     while at is not None:
-        frames.append(at)
+        filename = at.tb_frame.f_code.co_filename
+        dropped = _is_own(filename) or (dropped and _is_standard(filename))
+        if not dropped:
+            kept.append(at)
         at = at.tb_next
-    kept = len(frames)
-    while kept and _is_own(frames[kept - 1].tb_frame.f_code.co_filename):
-        kept -= 1
     result = None
-    for frame in reversed(frames[:kept]):
+    for frame in reversed(kept):
         result = TracebackType(result, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return result or trace
+
+
+def _is_standard(filename: str) -> bool:
+    return filename.startswith(("<frozen ", STANDARD)) and "site-packages" not in filename
 
 
 def _is_own(filename: str) -> bool:

@@ -27,7 +27,7 @@ from .processes import Child, Guard, describe
 LINES = 50  # of a rank's errors that are shown again
 TIMED_OUT = 124  # the exit code of timeout(1)
 _MOMENT = 0.5  # seconds in which the others may say what they were in when one failed
-_SHOWN = 3.0  # seconds that last words may wait for those of others
+_SHOWN = 10.0  # seconds that last words may wait for those of others
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
 
 
@@ -100,8 +100,8 @@ class _Job:
         self._errors: dict[Child, Output] = {}
         self._last: Output | None = None  # who spoke last
         self._culprit: Child | None = None
-        self._how = ""  # it ended
-        self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
+        # The job's exit code, once it is ending, and what tells why.
+        self._verdict: tuple[int, Callable[[], str]] | None = None
         self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
         self._left: list[Child] = []  # who ended without an error, in this order
         self._clocks: dict[Callable[[], None], Deadline] = {}
@@ -147,11 +147,8 @@ class _Job:
         self._clocks = {self._kill: drain}  # only for the select of each turn: there is nothing left to kill
         while self._outputs and drain.left():
             self._turn()
-        code, why = self._verdict or (0, "")
-        if why:
-            self._say(why)
-        else:
-            self._show()
+        code, why = self._verdict or (0, str)
+        self._say(why())
         return code
 
     def close(self) -> None:
@@ -193,7 +190,7 @@ class _Job:
             how()
         except BrokenPipeError:  # nobody reads us any longer
             if self._verdict is None:
-                self._stop(128 + signal.SIGPIPE, "")
+                self._stop(128 + signal.SIGPIPE, str)
             return False
         return True
 
@@ -217,28 +214,35 @@ class _Job:
 
     def _blame(self, child: Child, code: int) -> None:
         self._culprit = child
-        self._how = how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
-        others = "; the others were ended" if self._running else ""
-        why = f"{child} failed first: {how}{others}"
-        if code == CONSEQUENCE and (early := left_too_early(self._left, self._errors[child].words)) is not None:
-            needed = "ended first (exit code 0), while the others still needed it"
-            why = f"{early} {needed}; {child} then failed: {how}{others}"
+        early = left_too_early(self._left, self._errors[child].words) if code == CONSEQUENCE else None
+        why = partial(self._blamed, child, code, early, still_running=bool(self._running))
         self._stop(code if code > 0 else 128 - code, why, at_once=False)
+
+    def _blamed(self, child: Child, code: int, early: Child | None, *, still_running: bool) -> str:
+        """The verdict in words, where all that failed alike are named together."""
+        how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
+        alike = self._words.alike(child.rank)
+        still_running = still_running and len(alike) < len(self._children) - (early is not None)
+        others = f"{how}{'; the others were ended' if still_running else ''}"
+        who = named(alike) if len(alike) > 1 else str(child)
+        if early is not None:
+            return f"{early} ended first (exit code 0), while the others still needed it; {who} then failed: {others}"
+        return f"{who} failed{'' if len(alike) > 1 else ' first'}: {others}"
 
     def _timed_out(self) -> None:
         if self._verdict is None:
             who = ", ".join(str(child) for child in self._children if child in self._running)
-            self._stop(TIMED_OUT, f"the job's time is over; these were still running: {who}")
+            self._stop(TIMED_OUT, lambda: f"the job's time is over; these were still running: {who}")
 
     def _signalled(self, signals: int) -> None:
         for number in os.read(signals, 64):
             name = signal.Signals(number).name
             if self._verdict is None:
-                self._stop(128 + number, f"{name}: the job was ended", number)
+                self._stop(128 + number, partial("{}: the job was ended".format, name), number)
             else:
                 self._kill()
 
-    def _stop(self, code: int, why: str, number: int = signal.SIGTERM, *, at_once: bool = True) -> None:
+    def _stop(self, code: int, why: Callable[[], str], number: int = signal.SIGTERM, *, at_once: bool = True) -> None:
         self._verdict = (code, why)
         self._clocks = {ring: clock for ring, clock in self._clocks.items() if ring == self._show}
         end = partial(self._end, number)
@@ -265,12 +269,8 @@ class _Job:
     def _say(self, why: str) -> None:
         """What others ended with, the headline, and under it the culprit's words, unless they are what was printed last
         anyway."""
-        alike = self._words.alike(self._culprit.rank) if self._culprit else []
-        if len(alike) > 1:
-            others = "; the others were ended" if len(alike) < len(self._children) else ""
-            why = f"{named(alike)} failed: {self._how}{others}"
         red, plain = ("\x1b[1;31m", "\x1b[0m") if self._err.is_terminal else ("", "")
-        headline = f"{red}hocket run: {why}{plain}\n"
+        headline = f"{red}hocket run: {why}{plain}\n" if why else ""
         if self._culprit is None:
             text = self._words.take() + headline
         else:

@@ -10,7 +10,7 @@ from ..deadline import Deadline
 
 TAIL = 1 << 16  # bytes of a rank's errors that are kept
 _PROMPT = 0.05  # seconds that a begun line may wait for its end
-_HELD = 2.0  # seconds that a traceback may wait for the end of its process
+_HELD = 5.0  # seconds that a traceback may wait for the end of its process, which takes some where cores are busy
 _TRACEBACK = b"Traceback (most recent call last):"
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
