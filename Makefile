@@ -72,8 +72,8 @@ sanitize: .venv/hocket ## run the native tests under address+undefined and under
 	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 
-docs: .venv/hocket ## write the pages that are made from plans
-	@$(bin)/python docs/generate_algorithms.py
+docs: .venv/hocket ## write the pages that are made from plans, docstrings and programs
+	@for page in algorithms api errors tcl; do $(bin)/python docs/generate_$$page.py; done
 
 clean: ## delete everything that was built or installed here
 	rm -rf build dist .venv .venv-openmpi .venv-mpich .venv-gloo .pytest_cache .mypy_cache .ruff_cache .hypothesis

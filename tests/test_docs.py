@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import yaml
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("tour.md", "metrics.md"))]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -55,6 +56,11 @@ def run(command: str, folder: Path) -> list[str]:
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "generate_api.py"))["page"]()
+    assert page == (ROOT / "docs" / "api.md").read_text(), "run: python docs/generate_api.py"
 
 
 def test_the_tests_that_a_page_names_are_there() -> None:
