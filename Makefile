@@ -4,6 +4,8 @@
 PYTHON ?= python3
 RANKS ?= 4
 TIME ?= 60
+# Tests wait for processes more than they compute, so that there may be more of them than cores.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 ARGS ?=
 
 bin := .venv/bin
@@ -28,10 +30,10 @@ else
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 endif
 
-test: .venv/hocket .venv/torch .venv/ray .venv/ucx native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest)
+test: .venv/hocket .venv/torch .venv/ray .venv/ucx native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest; WORKERS=0: all in one process)
 	@if $(MAKE) -s .venv/fuzz; then $(MAKE) --no-print-directory fuzz TIME=1 ARGS=; fi
 	$(call say,pytest)
-	@$(bin)/python -m pytest $(ARGS)
+	@$(bin)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Without the proofs for all sizes up to 64 and for 1024 ranks, which are half of the time.
 check: .venv/hocket ## the inner loop: the tests of plans and layers, and the native ones, at the same time

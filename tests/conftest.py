@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worlds import TRANSPORTS, USUAL, Worlds
+from worlds import TRANSPORTS, USUAL, World, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
 
@@ -38,11 +38,18 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def world(transport: str) -> Iterator[Worlds]:
+def made() -> Iterator[dict[tuple[int, str], World]]:
+    """All worlds of the session: tests may take turns with the transports, and need not begin anew each time."""
+    made: dict[tuple[int, str], World] = {}
+    yield made
+    for world in made.values():
+        world.close()
+
+
+@pytest.fixture(scope="session")
+def world(transport: str, made: dict[tuple[int, str], World]) -> Worlds:
     """`world(n)` is a `World` of n ranks over that transport, the same one throughout the session."""
-    worlds = Worlds(transport)
-    yield worlds
-    worlds.close()
+    return Worlds(transport, made)
 
 
 @pytest.fixture(scope="session")

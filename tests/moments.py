@@ -35,6 +35,16 @@ class Signs(NamedTuple):
         until(lambda: self.given(name), f"the sign {name!r}", seconds)
 
 
+def named() -> set[str]:
+    """What lies in /dev/shm."""
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def nothing_named_since(before: set[str]) -> None:
+    """Fail unless all that was not there `before` goes: what belongs to other programs does, as they end."""
+    until(lambda: named() <= before, "/dev/shm as it was", seconds=60)
+
+
 def state(pid: int) -> str:
     """The letter that the kernel gives a process: R, S, T (stopped), Z, ... or X when it is gone."""
     try:

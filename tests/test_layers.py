@@ -25,7 +25,7 @@ PYTHON = {
     "__main__": "cli",
     "cli": "tcl bench observe launch rendezvous config plans arrays errors",
     "tcl": "group calls launch arrays",
-    "bench": "torch hocket tuning arrays _core",
+    "bench": "torch hocket tuning plans arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans errors",

@@ -407,7 +407,8 @@ def test_bandwidth(lesson: Lesson, n: int) -> None:
     for name, calls in {"one call": 1, "chunks of 1 MiB": 8, "small tensors": 2048, "in buckets": 8}.items():
         said, first_sum, last_sum, ms, algbw, busbw = rows[name]
         assert (said, first_sum, last_sum) == (calls, sum(range(n)), n * last + sum(range(n))), name
-        assert algbw == pytest.approx((8 << 20) / ms / 1e6, rel=0.02)  # by their definitions
+        # By their definitions, as far as what is printed, with three places, tells.
+        assert algbw == pytest.approx((8 << 20) / ms / 1e6, rel=0.02, abs=6e-4)
         assert busbw == pytest.approx(algbw * 2 * (n - 1) / n, abs=2e-3)
     assert not any("DIFFERS" in line for line in lines)
 

@@ -212,11 +212,12 @@ def raised(kind: type[E] | tuple[type[E], ...], function: Callable[..., Any], *a
 
 
 class Worlds:
-    """One world per size and transport, made when first asked for. `transport` is that of those that name none."""
+    """One world per size and transport, made when first asked for, unless it is among those that are `made` already.
+    `transport` is that of those that name none."""
 
-    def __init__(self, transport: str = "shm") -> None:
+    def __init__(self, transport: str = "shm", made: dict[tuple[int, str], World] | None = None) -> None:
         self.transport = transport
-        self._worlds: dict[tuple[int, str], World] = {}
+        self._worlds = {} if made is None else made
 
     def __call__(self, size: int, transport: str | None = None) -> World:
         key = size, transport or self.transport

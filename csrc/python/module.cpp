@@ -208,12 +208,13 @@ NB_MODULE(_core, m) {
           "__init__",
           [](Endpoint* self, int rank, const std::vector<int>& fds, const std::vector<int>& sockets,
              const std::vector<int>& pidfds, const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd,
-             const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked) {
+             const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, double life) {
             new (self)
-                Endpoint(rank, fds, sockets, pidfds, events, slots, arena, look_for_signals, crowd, pipes, checked);
+                Endpoint(rank, fds, sockets, pidfds, events, slots, arena, look_for_signals, crowd, pipes, checked,
+                         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(life)));
           },
           "rank"_a, "fds"_a, "sockets"_a, "pidfds"_a, "events"_a, "slots"_a, "arena"_a, "crowd"_a, "pipes"_a,
-          "checked"_a)
+          "checked"_a, "life"_a)
       .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)

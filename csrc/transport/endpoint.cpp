@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -19,8 +20,6 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
-// So long nothing may come over a link: the keeper at its other end beats several times in it.
-constexpr std::chrono::seconds life{2};
 // Of ranks that find the same error at the same time each lets so many go before it, for so long each.
 constexpr int most_before = 16;
 constexpr std::chrono::milliseconds between_ranks{2};
@@ -45,6 +44,12 @@ std::vector<Wire*> as_wires(const std::vector<std::unique_ptr<tcp::Link>>& links
   std::vector<Wire*> all;
   for (const auto& link : links) all.push_back(link.get());
   return all;
+}
+
+std::string in_seconds(Clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", std::chrono::duration<double>(time).count());
+  return text;
 }
 
 std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::unique_ptr<tcp::Link>>& links) {
@@ -128,15 +133,17 @@ uint64_t Endpoint::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
 
 Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
-                   int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked)
+                   int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life)
     : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
-      signals_(std::move(signals)) {
+      signals_(std::move(signals)),
+      life_(life),
+      silent_("was silent for " + in_seconds(life) + ", being stopped or cut off,") {
   std::vector<std::byte*> regions;
   for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
   mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
   listens = !far.empty();
-  if (listens) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); });
+  if (listens) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); }, life);
 }
 
 Endpoint::~Endpoint() = default;
@@ -288,8 +295,11 @@ void Endpoint::tend(Clock::time_point now) {
     bell.hear(peer);
     link->beat(now, between_pulses);
     if (board.has_left(peer)) continue;
-    if (const char* why = link->broken()) liveness.gone(peer, why);
-    if (listened && now - link->heard() > life) liveness.gone(peer, "was silent for 2 s, being stopped or cut off,");
+    if (const char* why = link->broken()) {
+      liveness.gone(peer, why);
+    } else if (listened && now - link->heard() > life_) {
+      liveness.gone(peer, silent_.c_str());
+    }
   }
 }
 

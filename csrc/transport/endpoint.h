@@ -61,10 +61,12 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // bytes of the ring of slots, `arena` those of the arena: memory that costs nothing until it is used. `signals` is
   // called now and then while a wait lasts; it may throw. `crowd` ranks share the cores of this machine. pipes[r],
   // where there is one, is how bytes go to and from rank r; else as they are over sockets[r]. `checked`: what goes over
-  // sockets carries checksums, at both ends.
+  // sockets carries checksums, at both ends. A rank behind a link from which nothing comes for a `life` is given up; at
+  // both ends it is the same.
   Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
            const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals, int crowd,
-           const std::vector<std::shared_ptr<tcp::Pipe>>& pipes = {}, bool checked = false);
+           const std::vector<std::shared_ptr<tcp::Pipe>>& pipes = {}, bool checked = false,
+           Clock::duration life = std::chrono::seconds(2));
   ~Endpoint() override;
 
   static uint64_t outbox_bytes(int size, uint64_t slots, uint64_t arena);
@@ -121,6 +123,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void say(const std::string& text, Clock::time_point since);
 
   const std::function<void()> signals_;
+  const Clock::duration life_;
+  const std::string silent_;  // what is said of who is given up
   std::atomic<bool> closing_{false}, fenced_{false};
   std::unique_ptr<Mailbox> mailbox_;
   std::atomic<uint32_t> next_heard_{0};  // in turn, of all links

@@ -83,6 +83,7 @@ class Endpoint:
         crowd: int,
         pipes: list[Pipe | None],
         checked: bool,
+        life: float,
     ) -> None: ...
     @staticmethod
     def outbox_bytes(size: int, slots: int, arena: int) -> int: ...

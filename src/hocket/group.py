@@ -99,8 +99,8 @@ class Group:
         self._links = links
         self._transports = tuple(links.transports)
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
-        places, crowd = links.places, links.crowd
-        ends = Ends(links.fds, links.events, sockets, links.pidfds, places, crowd, links.pipes, links.checked)
+        held = (links.fds, links.events, sockets, links.pidfds)
+        ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life)
         line = timeline()
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -251,6 +252,22 @@ def busy(group: hocket.Group) -> None:
         while time.monotonic() < end:
             sum(range(100_000))
     assert group.all_reduce(1, timeout=20) == group.size
+
+
+def cut_off(group: hocket.Group) -> None:
+    """Rank 0 computes, and looks at its sockets alone, until one is no more connected, and then for longer than links
+    may be silent; rank 1 only waits."""
+    say({"pid": os.getpid()})
+    if group.rank == 0:
+        begin, connected = time.monotonic(), bytes([1])
+        sockets = group._links.all(1)
+        while all(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == connected for sock in sockets):
+            sum(range(10_000))
+        end = time.monotonic() + 1.2
+        say({"took": end - 1.2 - begin})
+        while time.monotonic() < end:
+            sum(range(10_000))
+    group.recv(1 - group.rank, timeout=15)
 
 
 def again(group: hocket.Group) -> None:

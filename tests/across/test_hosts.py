@@ -4,87 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from jobs import PROGRAMS, SECRET, Job
 
 from certificates import certified
 from hosts import Host, hosts, reason
 from moments import until
 
 pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
-PROGRAMS = Path(__file__).with_name("programs.py")
-SECRET = secrets.token_hex(8)
 LAYOUTS = {"1+1": (0, 1), "2+2": (0, 0, 1, 1), "3+1": (0, 0, 0, 1), "mixed": (0, 1, 0, 1), "1+1+1": (0, 1, 2)}
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[list[Host]]:
-    with hosts(3) as made:
-        yield made
-
-
-@pytest.fixture
-def two() -> Iterator[list[Host]]:
-    """For a test that does not leave them as they were."""
-    with hosts(2) as made:
-        yield made
-
-
-class Job:
-    """Ranks on hosts, which meet on the host of rank 0."""
-
-    port = 4700
-
-    def __init__(self, hosts: list[Host], layout: tuple[int, ...], program: str, **environ: str) -> None:
-        Job.port += 1
-        self.hosts, self.layout, self.program = hosts, layout, program
-        self.environ = {
-            "HOCKET_RENDEZVOUS": f"tcp://{hosts[layout[0]].address}:{Job.port}",
-            "HOCKET_SECRET": SECRET,
-            "WORLD_SIZE": str(len(layout)),
-            "LAYOUT": "".join(map(str, layout)),
-            "OPENBLAS_NUM_THREADS": "1",
-            **environ,
-        }
-        self.ranks = [self.start(rank) for rank in range(len(layout))]
-
-    def start(self, rank: int, **environ: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(PROGRAMS), self.program]
-        return self.hosts[self.layout[rank]].start(command, {**self.environ, "RANK": str(rank), **environ})
-
-    def line(self, rank: int) -> dict[str, Any]:
-        """What it says next. Not a byte more is read: `communicate` knows nothing of what a file holds already."""
-        stdout, text = self.ranks[rank].stdout, b""
-        assert stdout is not None
-        while not text.endswith(b"\n") and (byte := os.read(stdout.fileno(), 1)):
-            text += byte
-        said: dict[str, Any] = json.loads(text or "{}")
-        return said
-
-    def ends(self, without: int | None = None, seconds: float = 60) -> list[dict[str, Any]]:
-        """The last line of each rank; fails for one that is a crash."""
-        last: list[dict[str, Any]] = []
-        for rank, process in enumerate(self.ranks):
-            if rank == without:
-                last.append({})
-                continue
-            out, err = process.communicate(timeout=seconds)
-            assert process.returncode == 0, f"rank {rank}: {err}"
-            last.append(json.loads(out.splitlines()[-1]))
-        return last
-
-    def good(self) -> None:
-        for rank, end in enumerate(self.ends()):
-            assert end == {"good": True}, f"rank {rank}: {end}"
 
 
 @pytest.mark.parametrize("program", ["collectives", "hierarchical", "bits", "subgroups", "both_ways", "unclaimed"])
@@ -142,7 +76,7 @@ def test_the_wire_carries_what_was_counted(three: list[Host], layout: tuple[int,
 
 @pytest.mark.parametrize("program", ["busy", "again"])
 def test_life_across_hosts(three: list[Host], program: str) -> None:
-    Job(three, (0, 1, 1), program).good()
+    Job(three, (0, 1, 1), program, HOCKET_HEARTBEAT_TIMEOUT="1").good()
 
 
 SNIFFER = """
@@ -195,119 +129,6 @@ def test_whose_certificate_is_another_authoritys_is_told(three: list[Host], tmp_
     assert "TLS: " in told[1]["text"], told
     assert "certificate verify failed" in told[1]["text"], told
     assert "rank 1 did not arrive" in told[0]["text"], told
-
-
-# ---- deaths ----
-
-
-@pytest.mark.parametrize(
-    ("count", "streams", "victims"), [("1000", "1", (0, 3)), ("200_000", "1", (0, 3)), ("200_000", "3", (3,))]
-)
-def test_a_killed_rank_is_named_by_all(three: list[Host], count: str, streams: str, victims: tuple[int, ...]) -> None:
-    """Where all speak to all, and along the chain, where some never speak to it."""
-    for victim in victims:
-        job = Job(three, (0, 0, 1, 1), "endless", COUNT=count, HOCKET_TCP_STREAMS=streams)
-        pids = [job.line(rank)["pid"] for rank in range(4)]
-        begin = time.monotonic()
-        os.kill(pids[victim], signal.SIGKILL)
-        for rank, end in enumerate(job.ends(without=victim)):
-            if rank != victim:
-                assert end["error"] == "PeerLost", (rank, end)
-                assert f"rank {victim} " in end["text"], (rank, end)
-                assert end["at"] - begin < 2, (rank, end)
-
-
-@pytest.mark.parametrize("how", ["stopped", "cut"])
-def test_who_is_silent_is_named(two: list[Host], how: str) -> None:
-    job = Job(two, (0, 0, 1), "endless")
-    pids = [job.line(rank)["pid"] for rank in range(3)]
-    begin = time.monotonic()
-    if how == "cut":
-        two[1].cut()
-    else:
-        os.kill(pids[2], signal.SIGSTOP)
-    ends = job.ends(without=2)
-    for rank in (0, 1):
-        assert ends[rank]["error"] == "PeerLost", ends[rank]
-        assert "rank 2 " in ends[rank]["text"], ends[rank]
-        assert "silent" in ends[rank]["text"], ends[rank]
-        assert ends[rank]["at"] - begin < 5, ends[rank]
-    os.kill(pids[2], signal.SIGCONT)
-    end = json.loads(job.ranks[2].communicate(timeout=30)[0].splitlines()[-1])
-    assert end["error"] == "PeerLost", end
-
-
-# ---- bad weather ----
-
-
-def lose(host: Host, one_in: int) -> None:
-    try:
-        host.lose(one_in)
-    except OSError as error:
-        pytest.skip(f"packets cannot be dropped in one direction here: {error}")
-
-
-def test_one_of_fifty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
-    """Of those that rank 1's host sends. It takes longer, and is not wrong, and nobody is taken for dead."""
-    lose(two[1], 50)
-    before = two[1].dropped()
-    Job(two, (0, 1, 1), "lossy").good()
-    assert two[1].dropped() > before
-
-
-def test_one_direction_is_cut(two: list[Host]) -> None:
-    """Rank 2 hears the others, and is not heard: they say that it is silent, and it is told."""
-    job = Job(two, (0, 0, 1), "endless")
-    for rank in range(3):
-        job.line(rank)
-    lose(two[1], 1)
-    for rank, end in enumerate(job.ends()):
-        assert end["error"] == "PeerLost", (rank, end)
-        assert "was silent for 2 s" in end["text"], (rank, end)
-        assert end["took"] < 10, (rank, end)
-        assert rank == 2 or "rank 2 " in end["text"], (rank, end)
-
-
-def test_a_link_of_a_megabit_per_second() -> None:
-    """What comes slowly is no silence, also where nothing is whole for two seconds."""
-    with hosts(2, rate="1mbit") as narrow:
-        before = narrow[1].received("eth0")
-        Job(narrow, (0, 1), "narrow", COUNT="64_000").good()
-        assert narrow[1].received("eth0") > before + 8 * 64_000 * 9 // 8
-
-
-def test_both_sides_send_at_once_what_no_buffer_holds(three: list[Host]) -> None:
-    """256 MiB each; HOCKET_TEST_MIB=1024 makes it a gigabyte, which takes 6 GiB of memory."""
-    Job(three, (0, 1), "at_once", MIB=os.environ.get("HOCKET_TEST_MIB", "256")).good()
-
-
-def test_a_slow_reader_holds_up_nobody_else(three: list[Host], tmp_path: Path) -> None:
-    Job(three, (0, 1, 2), "slow_reader", DONE=str(tmp_path / "done")).good()
-
-
-def test_a_whole_job_may_be_stopped_for_a_while(three: list[Host]) -> None:
-    """As by Ctrl-Z: nobody heard of anybody for longer than links may be silent, and nobody is gone."""
-    job = Job(three, (0, 0, 1), "endless")
-    pids = [job.line(rank)["pid"] for rank in range(3)]
-    for number in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in pids:
-            os.kill(pid, number)
-        end = time.monotonic() + 3
-        until(lambda end=end: time.monotonic() > end, "three seconds")
-    assert [process.poll() for process in job.ranks] == [None] * 3
-    os.kill(pids[2], signal.SIGKILL)
-    for end in job.ends(without=2)[:2]:
-        assert "rank 2 " in end["text"]
-        assert "died" in end["text"]
-
-
-def test_death_is_seen_behind_a_forked_child(three: list[Host]) -> None:
-    job = Job(three, (0, 1), "endless", FORKED="1")
-    pids = [job.line(rank)["pid"] for rank in range(2)]
-    os.kill(pids[1], signal.SIGKILL)
-    text = job.ends(without=1)[0]["text"]
-    assert "rank 1 " in text
-    assert "died" in text, "it was only silent"
 
 
 # ---- meeting ----

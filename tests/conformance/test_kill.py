@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import hocket
+from moments import descriptors, named, nothing_named_since, threads
 from worlds import Died, World, Worlds, raised
 
 LARGE = 16 * 2**20  # elements of float32: 64 MiB
@@ -145,10 +146,6 @@ def forever(group: Any, what: str) -> None:
         group.all_reduce(x)
 
 
-def listing(folder: str) -> set[str]:
-    return {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-
-
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -167,10 +164,10 @@ def descendants(pid: int) -> set[int]:
 
 @pytest.mark.parametrize("what", ["run", "wait"])
 def test_killing_all_leaves_nothing_behind(world: Worlds, what: str) -> None:
-    before = listing("/dev/shm")
+    before = named()
     here = World(4, world.transport)
     here.run(ready, fresh=True)
-    assert listing("/dev/shm") == before
+    nothing_named_since(before)
     here.start(forever, what)
     pids = set().union(*(descendants(process.pid) for process in here.processes))
     assert len(pids) == 4  # no helper processes either
@@ -180,7 +177,7 @@ def test_killing_all_leaves_nothing_behind(world: Worlds, what: str) -> None:
     assert all(isinstance(outcome, (Died, hocket.HocketError)) for outcome in outcomes), outcomes
     here.close()
     assert not {pid for pid in pids if alive(pid)}
-    assert listing("/dev/shm") == before
+    nothing_named_since(before)
 
 
 def ready(group: Any) -> None:
@@ -190,9 +187,9 @@ def ready(group: Any) -> None:
 def files_and_threads(group: Any) -> tuple[int, int]:
     gc.collect()  # groups that earlier tests broke: an error holds the frames that it came through, and they the group
     deadline = time.monotonic() + 10
-    while len(listing("/proc/self/task")) > threading.active_count() and time.monotonic() < deadline:
+    while threads() > threading.active_count() and time.monotonic() < deadline:
         os.sched_yield()  # a thread that was joined is still on its way out of the kernel
-    return len(listing("/proc/self/fd")), len(listing("/proc/self/task"))
+    return descriptors(), threads()
 
 
 def test_groups_that_come_and_go_leak_neither_files_nor_threads(world: Worlds) -> None:

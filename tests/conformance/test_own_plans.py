@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hocket.errors import MismatchError
 from hocket.plans import copy, inp, out, reduce, tmp
 from hocket.tuning.choose import segment_bytes, slots_bytes
 from hocket.tuning.topology import ANY_HOST, this_host
@@ -42,3 +44,25 @@ def summed(group: Any, seed: int) -> None:
 def test_more_than_fits_into_the_slots_may_be_sent_in_a_step(world: Worlds, seed: int) -> None:
     """However much one rank waits for while others fold: nobody waits in a circle."""
     world(4).run(summed, seed, fresh=True, timeout=20)
+
+
+def star_at(centre: int) -> Any:
+    def star(n: int) -> Any:
+        others = [rank for rank in range(n) if rank != centre]
+        yield tuple(reduce(out(centre), inp(rank)) for rank in others)
+        yield tuple(copy(out(rank), out(centre)) for rank in others)
+
+    return star
+
+
+def meet(group: Any, centres: list[int]) -> Any:
+    return group.all_reduce(np.arange(9.0) + group.rank, algorithm=star_at(centres[group.rank]))
+
+
+def test_two_plans_of_one_name_are_told_apart(world: Worlds) -> None:
+    for result in world(3).run(meet, [1, 1, 1], fresh=True):
+        assert np.array_equal(result, np.arange(9.0) * 3 + 3)
+    for outcome in world(3).outcomes(meet, [0, 0, 1], fresh=True):
+        assert isinstance(outcome, MismatchError), outcome
+        words = r"all_reduce\(float64\[9\], op='sum', algorithm='star'; plan (\w{8})\)"
+        assert len(set(re.findall(words, str(outcome)))) == 2, outcome

@@ -107,7 +107,7 @@ def test_a_rank_that_dies(own: Own, signs: Signs) -> None:
 
 
 def refuse(a: Any, b: Any, out: Any) -> None:
-    raise ZeroDivisionError("as it is wont to do")
+    raise ZeroDivisionError("as it tends to do")
 
 
 def fail(group: Any) -> Any:
@@ -120,7 +120,7 @@ def test_an_operator_that_raises(own: Own) -> None:
     told_of_it = [str(outcome) for outcome in outcomes if isinstance(outcome, hocket.HocketError)]
     for text in told_of_it:
         assert re.search(
-            rf"failed with ZeroDivisionError: as it is wont to do in .* at \S*{re.escape(here('folds'))}$", text
+            rf"failed with ZeroDivisionError: as it tends to do in .* at \S*{re.escape(here('folds'))}$", text
         )
 
 

@@ -18,6 +18,7 @@ from launching import SOURCE, Hocket, all_gone
 
 import hocket as library
 from hocket import PeerLost, RendezvousError, spawn
+from moments import named, nothing_named_since
 
 Array = Any
 
@@ -46,12 +47,12 @@ def reduce_twice() -> tuple[list[Array], int]:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_spawned_ranks_find_each_other_twice(size: int) -> None:
-    before = set(Path("/dev/shm").iterdir())
+    before = named()
     for results, seen in spawn(reduce_twice, size):
         assert seen == size
         for result in results:
             np.testing.assert_array_equal(result, total(size))
-    assert set(Path("/dev/shm").iterdir()) <= before
+    nothing_named_since(before)
 
 
 def fails(how: str) -> None:

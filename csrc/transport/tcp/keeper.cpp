@@ -17,8 +17,7 @@ namespace hocket::tcp {
 namespace {
 
 constexpr std::chrono::milliseconds tick{50};
-constexpr std::chrono::milliseconds between_beats{400};
-constexpr std::chrono::seconds absence{1};  // of this process, which was stopped, or had no core
+constexpr std::chrono::milliseconds most_between_beats{400};
 
 int new_event() {
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -35,8 +34,14 @@ bool sleep(std::vector<pollfd>& polls, std::chrono::microseconds slice) {
 
 }  // namespace
 
-Keeper::Keeper(std::vector<Link*> links, std::function<void()> news)
-    : links_(std::move(links)), news_(std::move(news)), born_(forks()), stop_(new_event()) {
+Keeper::Keeper(std::vector<Link*> links, std::function<void()> news, Clock::duration life)
+    : links_(std::move(links)),
+      news_(std::move(news)),
+      life_(life),
+      between_beats_(std::min<Clock::duration>(life / 5, most_between_beats)),
+      absence_(life / 2),
+      born_(forks()),
+      stop_(new_event()) {
   const NoSignals none;
   try {
     thread_ = std::thread([this] { keep(); });
@@ -82,9 +87,10 @@ void Keeper::keep() {
     const auto now = Clock::now();
     bool news = false;
     for (Link* link : links_) {
-      if (now - before > absence) link->forgive(now);
+      if (now - before > absence_) link->forgive(now);
       news |= link->turn();
-      link->beat(now, between_beats);
+      link->beat(now, between_beats_);
+      link->guard(now, life_);
     }
     if (news) news_();
     before = now;

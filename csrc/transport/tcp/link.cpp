@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace hocket::tcp {
@@ -44,6 +45,20 @@ Link::~Link() { munmap(mirror_, mirror_bytes_); }
 void Link::fail(const char* why) {
   const char* none = nullptr;
   broken_.compare_exchange_strong(none, why);
+}
+
+void Link::fail_by(int error) {
+  fail(error == EPROTO    ? "sent what TLS does not accept"
+       : error == EBADMSG ? "sent what no rank sends"
+       : is_cut(error)    ? "acknowledged nothing, being stopped or cut off,"
+                          : "died");
+}
+
+void Link::guard(Clock::time_point now, Clock::duration life) {
+  const bool silent = now - heard() > life / 2;
+  if (silent == guarded_ || broken()) return;
+  guarded_ = silent;
+  pipe_->limit(std::chrono::duration_cast<std::chrono::milliseconds>(silent ? life : Clock::duration::zero()));
 }
 
 void Link::shut() {

@@ -73,6 +73,9 @@ class Link final : public Wire {
   const char* broken() const { return broken_.load(std::memory_order_acquire); }
   // When the other end was last heard of.
   Clock::time_point heard() const { return Clock::time_point(Clock::duration(heard_.load(std::memory_order_relaxed))); }
+  // Where the other end was silent for half of `life`, the kernel may end the connection at its whole. Not before: it
+  // counts on while both processes are stopped, and then neither is gone. For the keeper.
+  void guard(Clock::time_point now, Clock::duration life);
   // This process did not run for a while: that says nothing of the other.
   void forgive(Clock::time_point now) { heard_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
   // Nothing more will be sent.
@@ -116,6 +119,7 @@ class Link final : public Wire {
   void close();  // the frame that is there as a whole
 
   void fail(const char* why);
+  void fail_by(int error);  // of the pipe
 
   const int rank_, size_, peer_;
   const std::shared_ptr<Pipe> pipe_;
@@ -132,6 +136,7 @@ class Link final : public Wire {
   std::atomic<bool> stuck_{false};    // the socket takes no more
   std::atomic<bool> starved_{false};  // the other rank must read first
   std::atomic<Clock::duration::rep> heard_;
+  bool guarded_ = false;  // by the kernel
 
   std::mutex sending_;  // of what follows
   static constexpr int most_frames = 16;

@@ -13,6 +13,9 @@
 
 namespace hocket::tcp {
 
+// Whether it tells of a connection that the other end is not reached by any more.
+bool is_cut(int error);
+
 class Pipe {
  public:
   explicit Pipe(int socket) : socket_(socket) {}  // which is not owned
@@ -40,6 +43,8 @@ class Pipe {
   virtual void watch(std::vector<pollfd>& polls, short events) const { polls.push_back({socket_, events, 0}); }
   // Who is about to sleep until the socket shows something asks first, how long that may be.
   virtual std::chrono::microseconds arm() { return std::chrono::microseconds::max(); }
+  // Has the kernel end it where nothing that was sent is acknowledged, or may be sent, for so long; zero: it decides.
+  virtual void limit(std::chrono::milliseconds time);
   // Nothing more will be sent.
   virtual void shut();
   // Nothing more is asked of it, and the socket is about to be closed.

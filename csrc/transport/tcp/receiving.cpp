@@ -42,10 +42,7 @@ bool Link::receive() {
   if (n < 0 && errno == EINTR) return true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (n <= 0) {
-    fail(n == 0             ? "died"
-         : errno == EPROTO  ? "sent what TLS does not accept"
-         : errno == EBADMSG ? "sent what no rank sends"
-                            : "died");
+    fail_by(n == 0 ? 0 : errno);
     return false;
   }
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);

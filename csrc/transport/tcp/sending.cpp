@@ -52,7 +52,7 @@ bool Link::flush() {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
     stuck_ = true;
   } else {
-    fail("died");
+    fail_by(errno);
   }
   return false;
 }

@@ -1,5 +1,7 @@
 #include "transport/tcp/stripes.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -60,20 +62,31 @@ ssize_t Stripes::send(std::span<iovec> parts) {
 
 ssize_t Stripes::receive(std::span<iovec> parts) {
   const ssize_t n = deal(reading_, parts, &Pipe::receive);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) errno = has_failed() ? ECONNRESET : EAGAIN;
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    const int why = failure();
+    errno = why != 0 ? why : EAGAIN;
+  }
   return n;
 }
 
-// An end of one of them, in peace, is none of the stream: what is still on its way by the others may come before it.
-bool Stripes::has_failed() {
+// Why one of them has failed, or 0. An end of one of them, in peace, is none of the stream: what is still on its way by
+// the others may come before it.
+int Stripes::failure() {
   const auto now = Clock::now();
-  if (now - looked_ < between_looks) return false;
+  if (now - looked_ < between_looks) return 0;
   looked_ = now;
   std::vector<pollfd> polls;
   for (const auto& pipe : pipes_) polls.push_back({pipe->socket(), 0, 0});
-  if (poll(polls.data(), polls.size(), 0) <= 0) return false;
+  if (poll(polls.data(), polls.size(), 0) <= 0) return 0;
   const int failed = is_shut_ ? POLLERR : POLLERR | POLLHUP;
-  return std::any_of(polls.begin(), polls.end(), [&](const pollfd& each) { return (each.revents & failed) != 0; });
+  for (const pollfd& each : polls) {
+    if ((each.revents & failed) == 0) continue;
+    int why = 0;
+    socklen_t length = sizeof why;
+    getsockopt(each.fd, SOL_SOCKET, SO_ERROR, &why, &length);
+    return why != 0 ? why : ECONNRESET;
+  }
+  return 0;
 }
 
 bool Stripes::flush() {
@@ -103,6 +116,10 @@ std::chrono::microseconds Stripes::arm() {
   auto least = Pipe::arm();
   for (const auto& pipe : pipes_) least = std::min(least, pipe->arm());
   return least;
+}
+
+void Stripes::limit(std::chrono::milliseconds time) {
+  for (const auto& pipe : pipes_) pipe->limit(time);
 }
 
 void Stripes::shut() {

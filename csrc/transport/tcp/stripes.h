@@ -30,6 +30,7 @@ class Stripes final : public Pipe {
   int reads() const override { return pipes_[reading_.pipe]->socket(); }
   void watch(std::vector<pollfd>& polls, short events) const override;
   std::chrono::microseconds arm() override;
+  void limit(std::chrono::milliseconds time) override;
   void shut() override;
   void close() override;
 
@@ -40,7 +41,7 @@ class Stripes final : public Pipe {
     size_t left = piece;
   };
   ssize_t deal(Place& at, std::span<iovec> parts, ssize_t (Pipe::*move)(std::span<iovec>));
-  bool has_failed();
+  int failure();
 
   const std::vector<std::shared_ptr<Pipe>> pipes_;
   Place writing_, reading_;

@@ -101,6 +101,7 @@ int Tls::read_bio(BIO* bio, char* data, int bytes) {
       return -1;
     }
     self.ended_ = n <= 0;
+    self.cut_ |= n < 0 && is_cut(errno);
     if (n <= 0 || !ahead) return static_cast<int>(n);
     self.in_read_ = 0;
     self.in_end_ = static_cast<size_t>(n);
@@ -129,7 +130,10 @@ bool Tls::flushed() {
   while (out_sent_ != out_.size()) {
     const ssize_t n = ::send(socket_, out_.data() + out_sent_, out_.size() - out_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
+    if (n < 0) {
+      cut_ |= is_cut(errno);
+      return false;
+    }
     out_sent_ += static_cast<size_t>(n);
   }
   out_.clear();
@@ -145,7 +149,11 @@ ssize_t Tls::failed(int result) {
     errno = EAGAIN;
     return -1;
   }
-  if (error == openssl::error_zero_return || ended_) return 0;
+  if (error == openssl::error_zero_return || (ended_ && !cut_)) return 0;
+  if (ended_) {
+    errno = ETIMEDOUT;
+    return -1;
+  }
   why_ = openssl::last_error();
   if (const long verdict = ssl.SSL_get_verify_result(ssl_); verdict != 0)
     why_ += std::string(", ") + ssl.X509_verify_cert_error_string(verdict);

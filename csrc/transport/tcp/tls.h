@@ -58,6 +58,7 @@ class Tls final : public Pipe {
   std::vector<std::byte> in_;  // none until we read ahead
   size_t out_sent_ = 0, in_read_ = 0, in_end_ = 0;
   bool ended_ = false;  // the other end sends no more, not even a farewell
+  bool cut_ = false;    // by an error that is_cut
   std::string why_;
 };
 

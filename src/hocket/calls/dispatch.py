@@ -125,7 +125,9 @@ class Dispatch:
         """What all ranks must agree on."""
         if how.order not in ("same", "any"):
             raise ValueError(f'order is "same" or "any", not {how.order!r}')
-        return Signature(name, dtype, shape, op, root, blocks, _label(how.algorithm), how.order, each, note=note)
+        own = how.algorithm is not None and not isinstance(how.algorithm, str)
+        label = _label(how.algorithm)
+        return Signature(name, dtype, shape, op, root, blocks, label, how.order, each, own=own, note=note)
 
     def gets(self, signature: Signature) -> bool:
         """Whether this rank gets a result."""

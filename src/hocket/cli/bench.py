@@ -92,7 +92,9 @@ def bench(
     algorithm: Annotated[
         str,
         typer.Option(
-            "-a", "--algorithm", help="Of `hocket show`; several with commas take turns. [default: hocket's choice]"
+            "-a",
+            "--algorithm",
+            help="Of `hocket show`, or mine.py:ring; several with commas take turns. [default: hocket's choice]",
         ),
     ] = "",
     memory: Annotated[
@@ -180,7 +182,8 @@ def _understand(
     """The options, or typer.BadParameter, which names the one that makes no sense."""
     from ..arrays.ops import NAMES, resolve
     from ..bench.peers.data import COLLECTIVES, REDUCES, TRAINING, kind
-    from ..plans.algorithms import plan
+    from ..plans.authored import authored, blamed
+    from ..plans.prove import proved
 
     known = (*COLLECTIVES, *TRAINING) if versus[0] == "torch" else COLLECTIVES
     with _blame("COLLECTIVE"):
@@ -198,7 +201,9 @@ def _understand(
     with _blame("--algorithm"):
         for collective in chosen if options["algorithm"] else ():
             for world, name in product(worlds, options["algorithm"].split(",")):
-                plan(collective, name, world.ranks)
+                made = authored(name)
+                with blamed(name):
+                    proved(collective, made, world.ranks)
     return Wanted(chosen, spans, worlds, libraries, effort, options)
 
 

@@ -27,7 +27,8 @@ control of the job's sockets (cubic where the kernel has it, else its own defaul
 interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
 HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
 HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_TCP_STREAMS says over how many of them goes what two ranks of
-different hosts send each other. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a round,
+different hosts send each other. HOCKET_HEARTBEAT_TIMEOUT says after how many seconds one of which nothing is heard is
+given up. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a round,
 which is measured where it is not set.
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
@@ -37,6 +38,7 @@ of each host; the next one has the next port. HOCKET_TRACE is a folder to which 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -53,6 +55,8 @@ TIMEOUT = 30.0
 ANYWHERE = "anywhere"  # where ranks meet at no address of which anybody knows
 NO_TCP = "^tcp"  # UCX's own would listen, and believe whoever comes
 MOST_STREAMS = 16
+LIFE = 2.0  # seconds that a rank of another host may be silent
+LEAST_LIFE, MOST_LIFE = 0.5, 86400.0
 _TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
@@ -62,7 +66,8 @@ class SocketOptions:
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
     encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
     is to be measured; over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
-    libucp that is to be used, and what that may use, as UCX_TLS has it; and how many sockets a link of TCP has."""
+    libucp that is to be used, and what that may use, as UCX_TLS has it; how many sockets a link of TCP has; and
+    after how many seconds of silence it is given up."""
 
     congestion: str = ""
     interface: str = ""
@@ -73,6 +78,7 @@ class SocketOptions:
     libucp: str = "libucp.so.0"
     ucx_transports: str = NO_TCP
     streams: int = 1
+    life: float = LIFE
 
 
 @dataclass(frozen=True)
@@ -214,7 +220,7 @@ class Config:
         if alone and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             asked = environ["HOCKET_TRANSPORT"]
             raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
-        seconds = _seconds(environ, "HOCKET_TIMEOUT")
+        seconds = _seconds(environ, "HOCKET_TIMEOUT", TIMEOUT)
         return replace(job, timeout=seconds, alone=alone, sockets=job_sockets(environ))
 
 
@@ -308,6 +314,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         environ.get("HOCKET_UCX") or "libucp.so.0",
         _ucx_transports(environ.get("UCX_TLS", "")),
         integer({name: environ.get(name) or "1"}, name, 1, MOST_STREAMS),
+        _seconds(environ, "HOCKET_HEARTBEAT_TIMEOUT", LIFE, LEAST_LIFE, MOST_LIFE),
     )
 
 
@@ -315,7 +322,8 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_UCX", "UCX_TLS", "HOCKET_METRICS", "HOCKET_TRACE", *_TLS}
+    names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
+    names |= {"HOCKET_METRICS", "HOCKET_TRACE"}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -332,15 +340,16 @@ def _meeting_point(environ: Environ) -> tuple[str, bytes]:
     return address, key
 
 
-def _seconds(environ: Environ, name: str) -> float:
-    text = environ.get(name, str(TIMEOUT))
+def _seconds(environ: Environ, name: str, default: float, least: float = 0.0, most: float = math.inf) -> float:
+    text = environ.get(name) or str(default)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if 0 < seconds < float("inf"):
+    if 0 < seconds < math.inf and least <= seconds <= most:
         return seconds
-    raise RendezvousError(f'{name} is "{text}", which is no number of seconds above zero')
+    span = f"from {least:g} to {most:g}" if least else "above zero"
+    raise RendezvousError(f'{name} is "{text}", which is no number of seconds {span}')
 
 
 def _bytes(environ: Environ, name: str) -> int:

@@ -67,6 +67,14 @@ def check(plan: Plan) -> Facts:
     return Facts(_in_place(plan, promise), *_brackets(memory), rules.uneven)
 
 
+def look(plan: Plan) -> None:
+    """Raise PlanError for a move that names what is not there. Beyond that nothing is proved."""
+    rules = _Rules(plan, Memory(plan, _promise(plan)))
+    for batch in Batch.of(plan):
+        rules.look_at(batch)
+        rules.check_names()
+
+
 def _promise(plan: Plan) -> Layout:
     try:
         return layout(plan.collective, plan.size, plan.chunks, plan.root)
@@ -123,7 +131,8 @@ class _Rules:
         ends = {"dst": _name(db, dr, dc + within), "src": _name(sb, sr, sc + within)} if known else {}
         move = front.describe(row) if known else f"columns {columns}"
         number, index = self.batch.first + step, row - int(np.argmax(self.batch.step == step))
-        raise PlanError(f"{self.plan!r}, step {number}, move {index} ({move}): {what.format(**ends)}")
+        where = self.plan.line_of(number)
+        raise PlanError(f"{self.plan!r}, step {number}, move {index} ({move}): {what.format(**ends)}{where}")
 
     def check_names(self) -> None:
         """Everything that is named exists."""

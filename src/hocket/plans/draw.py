@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from .check import look
 from .count import count
 from .plan import Front, Plan
 
@@ -29,7 +30,10 @@ def draw(plan: Plan, most: int = 16) -> str:
 
     `r1.out[0] += r0` says that r0's chunk is reduced into r1's, `<-` that it is copied, and `<- r0 + r2` that several
     are folded. A source's buffer and chunk are written out only where they differ from the destination's.
+
+    Raises PlanError for a plan that names what is not there, such as a rank beyond its size.
     """
+    look(plan)
     c = count(plan)
     root = f", root {plan.root}" if plan.root else ""
     sent = f"{float(c.bytes_per_rank):.3g} S"
@@ -45,7 +49,9 @@ def steps(plan: Plan, most: int = 16) -> str:
 
 
 def picture(plan: Plan) -> str:
-    """Who sends to whom: a ring where it is one, else a table of how many messages. Empty for more than 16 ranks."""
+    """Who sends to whom: a ring where it is one, else a table of how many messages. Empty for more than 16 ranks.
+    Raises as `draw`."""
+    look(plan)
     sent = _messages(plan)
     if not sent.any() or plan.size > WIDEST:
         return ""

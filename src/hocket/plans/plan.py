@@ -30,9 +30,12 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -252,7 +255,16 @@ def _short(x: object) -> str:
 
 
 class Kept(tuple[Front, ...]):
-    """Fronts that have been walked, all with moves."""
+    """Fronts that have been walked, all with moves; and what makes them anew, where that is known."""
+
+    source: Callable[[], Steps] | None = None
+
+    @staticmethod
+    def of(source: Callable[[], Steps], whose: object, deadline: Deadline | None = None) -> Kept:
+        """The steps that it makes, walked."""
+        kept = Kept(filter(len, walk(source(), whose, deadline)))
+        kept.source = source
+        return kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,10 +295,23 @@ class Plan:
             return self
         mine = vars(self)
         if "kept" not in mine:
-            kept = Kept(filter(len, walk(steps, repr(self), deadline)))
+            kept = Kept.of(lambda: steps, repr(self), deadline)
+            kept.source = self.source
             mine["kept"] = replace(self, source=lambda: kept)
         made: Plan = mine["kept"]
         return made
+
+    def line_of(self, step: int) -> str:
+        """Where the `yield` of a step is, " (file.py:7)", for the author of the algorithm. Empty where that cannot be
+        known, and for hocket's own."""
+        steps = self.source()
+        steps = steps.source() if isinstance(steps, Kept) and steps.source is not None else steps
+        iterator = iter(steps)
+        with suppress(Exception):  # whatever the author does the second time
+            next(islice(filter(len, walk(iterator, repr(self))), step, None))
+            line = _line(iterator)
+            return "" if line.startswith(f" ({Path(__file__).parent}") else line
+        return ""
 
     @cached_property
     def tmp_chunks(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
 
+from ..config import LIFE
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from ..words import named
@@ -31,7 +32,8 @@ class Card:
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
-    TCP connections that it would have with each rank of another host, and where it `traces` it writes a timeline.
+    TCP connections that it would have with each rank of another host, and after `life` milliseconds of silence it would
+    give that one up; where it `traces` it writes a timeline.
     """
 
     rank: int
@@ -46,6 +48,7 @@ class Card:
     ucx: str = ""
     lacks: str = ""
     streams: int = 1
+    life: int = round(1000 * LIFE)
     traces: bool = False
 
     @staticmethod
@@ -68,6 +71,7 @@ class Card:
                     [*ways],
                     str(),
                     str(),
+                    int(),
                     int(),
                     bool(),
                 ] as found:
@@ -135,15 +139,22 @@ def connections(cards: list[Card], ways: Sequence[Sequence[str]]) -> list[int]:
     """How many there are with each rank, over what the two may talk: several only where that is TCP alone. One that may
     be through UCX has one, which is also all that it falls back to.
 
-    Raises RendezvousError, the same one on each rank, where there are several hosts and two ranks want another number.
+    Raises RendezvousError, the same one on each rank, where there are several hosts and two ranks want another number,
+    or would give each other up after another time: who waits longer would not say often enough that it lives.
     """
-    first = cards[0]
-    if any(ways) and (other := next((card for card in cards if card.streams != first.streams), None)):
-        raise RendezvousError(
-            f"{first} has HOCKET_TCP_STREAMS={first.streams}, and {other} has HOCKET_TCP_STREAMS={other.streams} "
-            "(it is 1 where it is not set): give all ranks the same"
-        )
-    return [first.streams if tuple(way) == ("tcp",) else 1 for way in ways]
+    if any(ways):
+        _agree(cards, "HOCKET_TCP_STREAMS", [card.streams for card in cards], 1)
+        _agree(cards, "HOCKET_HEARTBEAT_TIMEOUT", [card.life / 1000 for card in cards], LIFE)
+    return [cards[0].streams if tuple(way) == ("tcp",) else 1 for way in ways]
+
+
+def _agree(cards: list[Card], name: str, values: Sequence[float], default: float) -> None:
+    for other, value in zip(cards, values, strict=True):
+        if value != values[0]:
+            raise RendezvousError(
+                f"{cards[0]} has {name}={values[0]:.15g}, and {other} has {name}={value:.15g} "
+                f"(it is {default:g} where it is not set): give all ranks the same"
+            )
 
 
 HOW = (

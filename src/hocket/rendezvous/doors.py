@@ -66,12 +66,10 @@ class Door:
         """Its name, as others dial it."""
         return f"@{self.listener.getsockname()[1:].decode()}"
 
-    def card(
-        self, rank: int, alone: bool, ways: tuple[str, ...], ucx: str, lacks: str, streams: int, traces: bool
-    ) -> Card:
+    def card(self, rank: int) -> Card:
         """What the others must know to come here."""
-        host, pid, doors = socket.gethostname(), os.getpid(), (self.address, self.remote_address)
-        return Card(rank, host, pid, *whereabouts(), *doors, alone, ways, ucx, lacks, streams, traces)
+        doors = self.address, self.remote_address
+        return Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), *doors)
 
     @property
     def remote_address(self) -> str:

@@ -22,7 +22,7 @@ import os
 import socket
 import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .._core import Credentials, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
@@ -59,9 +59,16 @@ class Terms:
 
     def card(self, door: Door, rank: int) -> Card:
         """What such a rank tells the others, who are to come to that door."""
-        version = self.ucx.version if self.ucx is not None else ""
-        traces = trace_folder() is not None
-        return door.card(rank, self.alone, self.sockets.ways, version, self.lacks, self.sockets.streams, traces)
+        return replace(
+            door.card(rank),
+            alone=self.alone,
+            ways=self.sockets.ways,
+            ucx=self.ucx.version if self.ucx is not None else "",
+            lacks=self.lacks,
+            streams=self.sockets.streams,
+            life=round(1000 * self.sockets.life),
+            traces=trace_folder() is not None,
+        )
 
 
 @dataclass(eq=False)
@@ -143,6 +150,11 @@ class Links:
     def checked(self) -> bool:
         """Whether all that goes between hosts carries checksums."""
         return self.terms is not None and self.terms.sockets.integrity
+
+    @property
+    def life(self) -> float:
+        """Seconds after which ranks of other hosts that are silent are given up."""
+        return (self.terms.sockets if self.terms is not None else SocketOptions()).life
 
     def name(self, rank: int) -> str:
         """How messages call a rank."""

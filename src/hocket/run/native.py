@@ -36,7 +36,8 @@ class Ends(NamedTuple):
     the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
     to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
     machine. pipes[r], where there is one, is how bytes go to and from there, else as they are over sockets[r];
-    `checked`: all that goes between hosts has checksums.
+    `checked`: all that goes between hosts has checksums. Ranks of other hosts that are silent for `life` seconds are
+    given up.
     """
 
     fds: list[int]
@@ -47,6 +48,7 @@ class Ends(NamedTuple):
     crowd: int
     pipes: list[Pipe | None]
     checked: bool
+    life: float
 
 
 class Native:
@@ -75,6 +77,7 @@ class Native:
                 ends.crowd,
                 ends.pipes,
                 ends.checked,
+                ends.life,
             )
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
@@ -142,7 +145,7 @@ class Native:
             dtype=DTYPES[signature.dtype],
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
-            text=f"{signature.text}\n{signature.note}",
+            text=f"{signature.said_of(plan)}\n{signature.note}",
             meter=self.meters.setdefault((plan.collective, plan.algorithm), Meter(self.traffic)),
             bytes=signature.nbytes,
             trace=self._traced[0],

@@ -38,6 +38,7 @@ class Signature:
     order: str = "same"
     each: tuple[int, ...] | None = None  # the shape that each rank gives, where that is not the whole vector's
     within: str = ""  # the call that this one serves, where it is not the user's own
+    own: bool = False  # the algorithm is none of the book's, and ranks may mean different ones by its name
     note: str = ""  # what the root tells ranks that do not know what they will get: `tell` and `told`
 
     @cached_property
@@ -55,6 +56,10 @@ class Signature:
         words += [f"algorithm={self.algorithm!r}"] if self.algorithm != "auto" else []
         words += [f"order={self.order!r}"] if self.order != "same" else []
         return f"{self.within and self.within + ': '}{self.collective}({', '.join(words)})"
+
+    def said_of(self, plan: Plan) -> str:
+        """The text, as other ranks are told it: of two plans of one name it shows that they differ."""
+        return f"{self.text[:-1]}; plan {plan.fingerprint[:8]})" if self.own else self.text
 
     @property
     def _own_sizes(self) -> bool:

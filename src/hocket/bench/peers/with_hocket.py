@@ -14,6 +14,7 @@ import numpy as np
 import hocket
 from hocket import _core
 from hocket.arrays.ops import DTYPES, NAMES, OPS, ROUNDED
+from hocket.plans.authored import authored
 from hocket.tuning.choose import choose
 
 from .data import REDUCES, Array, Task, block, kind
@@ -53,7 +54,7 @@ class Hocket:
         if task.rooted:
             options["root"] = root
         if task.algorithm:
-            options["algorithm"] = task.algorithm
+            options["algorithm"] = authored(task.algorithm)
         if task.form == "persistent":
             return group.all_reduce_init(x, out=y, **options) if name == "all_reduce" else None
         call = partial(getattr(group, name), x, out=y, **options)

@@ -145,7 +145,7 @@ def make(
 ) -> Plan:
     """The plan with its steps made once and stored, however often they are then asked for."""
     source = _source(collective, function, size, root)
-    steps = Kept(filter(len, walk(source(), f"{collective} {name} over {size} ranks", deadline)))
+    steps = Kept.of(source, f"{collective} {name} over {size} ranks", deadline)
     return Plan(collective, name, size, root, _chunks(collective, steps, size), lambda: steps)
 
 

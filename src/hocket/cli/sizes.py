@@ -1,0 +1,50 @@
+"""Numbers of ranks and algorithms, as commands take them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from ..plans.algorithms import Algorithm
+from ..plans.authored import authored, blamed
+from ..plans.collectives import find
+
+MOST = 1 << 14
+
+
+def sizes(text: str) -> range:
+    """`4`, or `1-64`. Raises typer.BadParameter."""
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= least <= most <= MOST:
+        raise typer.BadParameter(f"--size is a number of ranks, such as 8, or several, such as 1-64, not {text!r}")
+    return range(least, most + 1)
+
+
+def the_root(collective: str, root: int, least: int) -> None:
+    """Raises typer.BadParameter where the fewest ranks have not that root, the collective has none, or is none."""
+    if root >= least:
+        raise typer.BadParameter(f"--root {root} is none of the ranks, which are 0 to {least - 1}")
+    with told(""):
+        rooted = not collective or find(collective).rooted
+    if root and not rooted:
+        raise typer.BadParameter(f"--root {root}: {collective} has no root")
+
+
+def algorithm_of(text: str) -> str | Algorithm:
+    """A name of the book, or the function that file.py:function names. Raises typer.BadParameter."""
+    with told(text):
+        return authored(text)
+
+
+@contextmanager
+def told(text: str) -> Iterator[None]:
+    """What is wrong with an algorithm is one sentence, as typer.BadParameter."""
+    try:
+        with blamed(text):
+            yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,64 @@
+"""Jobs on hosts: one process for each rank, that runs a program of `programs`."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hosts import Host
+
+PROGRAMS = Path(__file__).with_name("programs.py")
+SECRET = secrets.token_hex(8)
+
+
+class Job:
+    """Ranks on hosts, which meet on the host of rank 0."""
+
+    port = 4700
+
+    def __init__(self, hosts: list[Host], layout: tuple[int, ...], program: str, **environ: str) -> None:
+        Job.port += 1
+        self.hosts, self.layout, self.program = hosts, layout, program
+        self.environ = {
+            "HOCKET_RENDEZVOUS": f"tcp://{hosts[layout[0]].address}:{Job.port}",
+            "HOCKET_SECRET": SECRET,
+            "WORLD_SIZE": str(len(layout)),
+            "LAYOUT": "".join(map(str, layout)),
+            "OPENBLAS_NUM_THREADS": "1",
+            **environ,
+        }
+        self.ranks = [self.start(rank) for rank in range(len(layout))]
+
+    def start(self, rank: int, **environ: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(PROGRAMS), self.program]
+        return self.hosts[self.layout[rank]].start(command, {**self.environ, "RANK": str(rank), **environ})
+
+    def line(self, rank: int) -> dict[str, Any]:
+        """What it says next. Not a byte more is read: `communicate` knows nothing of what a file holds already."""
+        stdout, text = self.ranks[rank].stdout, b""
+        assert stdout is not None
+        while not text.endswith(b"\n") and (byte := os.read(stdout.fileno(), 1)):
+            text += byte
+        said: dict[str, Any] = json.loads(text or "{}")
+        return said
+
+    def ends(self, without: int | None = None, seconds: float = 60) -> list[dict[str, Any]]:
+        """The last line of each rank; fails for one that is a crash."""
+        last: list[dict[str, Any]] = []
+        for rank, process in enumerate(self.ranks):
+            if rank == without:
+                last.append({})
+                continue
+            out, err = process.communicate(timeout=seconds)
+            assert process.returncode == 0, f"rank {rank}: {err}"
+            last.append(json.loads(out.splitlines()[-1]))
+        return last
+
+    def good(self) -> None:
+        for rank, end in enumerate(self.ends()):
+            assert end == {"good": True}, f"rank {rank}: {end}"
