@@ -115,7 +115,7 @@ CASES = (
         "larger.py",
         "An operator that raises",
         BEGIN
-        + "\ndef larger(a, b, out):\n    out[:] = a if a > b else b\n\ngroup.all_reduce(np.arange(3.0), larger)\n",
+        + "\n\ndef larger(a, b, out):\n    out[:] = a if a > b else b\n\n\ngroup.all_reduce(np.arange(3.0), larger)\n",
         "hocket run -n 2 larger.py",
         "`np.maximum(a, b, out=out)` is what it means; an operator gets arrays.",
     ),
@@ -181,6 +181,7 @@ def plain(text: str, folder: Path) -> str:
     """Without what differs from run to run, or from one Python to the next."""
     text = text.replace(f"{folder}{os.sep}", "").replace(f" on {socket.gethostname()}", " on node")
     text = re.sub(r"while rank \d+ \(", "while rank 1 (", text)  # whoever found it
+    text = re.sub(r"rank \d+ (\(pid \d+ on node\)) (waited|timed out)", r"rank 0 \1 \2", text)
     text = re.sub(r"rank (\d+) \(pid \d+", lambda found: f"rank {found[1]} (pid {4711 + int(found[1])}", text)
     text = re.sub(r'^  File "/.*\n(    .*\n)*', "", text, flags=re.MULTILINE)  # what hocket run leaves out
     text = re.sub(r", for 0\.\d s$", "", text, flags=re.MULTILINE)

@@ -23,7 +23,8 @@ import yaml
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md"))]
+NAMES = ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md")
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in NAMES)]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
