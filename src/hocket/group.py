@@ -30,10 +30,12 @@ from .calls.fastpath import (
     ALL_TO_ALL,
     BARRIER,
     BROADCAST,
+    EXSCAN,
     GATHER,
     RECV,
     REDUCE,
     REDUCE_SCATTER,
+    SCAN,
     SCATTER,
     SEND,
     CacheKey,
@@ -226,10 +228,52 @@ class Group:
         key = CacheKey(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
         return self._reduce("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, key), parts)
 
+    @fast_path(SCAN)
+    def scan(
+        self,
+        x: Any,
+        op: Operator = "sum",
+        *,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        order: str = "same",
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The reduction of `x` over the ranks up to this one: rank r gets x₀ op x₁ op ... op xᵣ. As MPI_Scan.
+
+        Arguments as for `all_reduce`, but no "mean". By default it is folded from the first rank on, so that a rank's
+        result is, bit for bit, that of the rank before `op` its own, and the last rank's is that of an `all_reduce`.
+        """
+        key = CacheKey(SCAN, x, op, out, 0)
+        return self._reduce("scan", x, op, How(out, algorithm, timeout, async_op, order, key))
+
+    @fast_path(EXSCAN)
+    def exscan(
+        self,
+        x: Any,
+        op: Operator = "sum",
+        *,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        order: str = "same",
+        timeout: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The reduction of `x` over the ranks before this one: x₀ op ... op xᵣ₋₁, such as where this rank's part of
+        something begins. As `scan`; the first rank, which has none before it, gets None, and its `out` is not touched.
+        """
+        key = CacheKey(EXSCAN, x, op, out, 0)
+        return self._reduce("exscan", x, op, How(out, algorithm, timeout, async_op, order, key))
+
     def _reduce(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Any:
         array = adopt(x)
         operator = resolve(op, array.dtype)
-        if self.size == 1 and operator.name in ("land", "lor", "lxor"):  # 0 or 1 also where there is nothing to combine
+        scans = name in ("scan", "exscan")
+        if scans and operator.mean:
+            raise ValueError(f'there is no {name} with op "mean": give "sum", and divide by the number of ranks in it')
+        # 0 or 1 also where there is nothing to combine
+        if (scans or self.size == 1) and operator.name in ("land", "lor", "lxor"):
             array, how = np.asarray(array != 0, array.dtype), how._replace(key=None)
         signature = self._go.signature(name, array.dtype, array.shape, how, parts and parts.blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)

@@ -16,11 +16,13 @@ from oracles import (
     REDUCING,
     ROOTED,
     SAMPLED,
+    SCANS,
     SPLITTING,
     agree,
     data,
     expect,
     fold,
+    pairs,
     rows_of,
     swept,
 )
@@ -29,7 +31,10 @@ from hocket.arrays.ops import BFLOAT16, DTYPES
 from hocket.plans.algorithms import ALGORITHMS, plan
 from worlds import SIZES, Worlds
 
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
+COLLECTIVES = (
+    *("all_reduce", "reduce", "reduce_scatter", "scan", "exscan"),
+    *("broadcast", "scatter", "gather", "all_gather", "all_to_all"),
+)
 WAYS = [(collective, name) for collective in COLLECTIVES for name in (None, *swept(collective))]
 F32, I16 = np.dtype("float32"), np.dtype("int16")
 LARGE = [(F32, "sum"), (np.dtype("int8"), "sum"), (BFLOAT16, "max"), (np.dtype("complex128"), "mean")]
@@ -85,7 +90,7 @@ class Case:
 
     def prepare(self, mode: str) -> tuple[Any, Any]:
         if mode == "in place" and self.input is not None and self.result is not None:
-            if self.collective in ("all_reduce", "broadcast", "all_to_all", "reduce"):
+            if self.collective in ("all_reduce", "broadcast", "all_to_all", "reduce", *SCANS):
                 x = self.input.copy()
                 return x, x if x.shape == self.result.shape else None
             if self.collective == "all_gather" or (self.collective == "gather" and self.rank == self.root):
@@ -122,9 +127,8 @@ def sweep(group: Any, collective: str, algorithm: str | None) -> int:
 
 def every_pair(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
     """All dtypes and ops; modes, roots and even or not take turns."""
-    pairs = PAIRS if collective in REDUCING else [(dtype, "sum") for dtype in DTYPES]
     turn = 0
-    for dtype, op in pairs:
+    for dtype, op in pairs(collective):
         for count in counts(group.size):
             turn += 1
             yield Case(group, collective, dtype, op, count, turn % group.size, turn % 3 > 0), MODES[turn % len(MODES)]
@@ -141,7 +145,7 @@ def every_mode(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
 
 
 def large(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
-    for dtype, op in LARGE:
+    for dtype, op in (pair for pair in LARGE if pair[1] != "mean" or collective not in SCANS):
         for turn, count in enumerate((1000, 70001)):
             yield Case(group, collective, dtype, op, count, count % group.size, turn == 0), MODES[turn]
 

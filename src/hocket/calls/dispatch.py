@@ -129,6 +129,8 @@ class Dispatch:
 
     def gets(self, signature: Signature) -> bool:
         """Whether this rank gets a result."""
+        if signature.collective == "exscan":
+            return self.rank > 0
         return signature.collective not in ("reduce", "gather") or signature.root == self.rank
 
     def rank_of(self, rank: int, what: str) -> int:
