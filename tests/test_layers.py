@@ -67,6 +67,7 @@ PACKAGES = {
     "ml_dtypes": {"arrays", "bench.peers"},
     "msgpack": {"rendezvous"},
     "rich": {"bench.show", "cli"},
+    "typing_extensions": {"group"},  # read by type checkers only, which all have it
     "typer": {"cli"},
     "torch": {"torch", "bench.peers"},
     "ray": {"ray"},

@@ -9,7 +9,8 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from importlib.metadata import version as _version
 
-from .calls.work import Work
+from .calls.messages import Envelope, Received
+from .calls.work import Work, wait_all, wait_any
 from .errors import (
     CollectiveTimeout,
     GroupBroken,
@@ -31,6 +32,7 @@ __version__ = _version("hocket")
 
 __all__ = [
     "CollectiveTimeout",
+    "Envelope",
     "Facts",
     "Group",
     "GroupBroken",
@@ -39,6 +41,7 @@ __all__ = [
     "PeerLost",
     "Plan",
     "PlanError",
+    "Received",
     "RendezvousError",
     "Work",
     "check",
@@ -47,4 +50,6 @@ __all__ = [
     "interpret",
     "plan",
     "spawn",
+    "wait_all",
+    "wait_any",
 ]

@@ -45,7 +45,8 @@ def adopt(x: Any) -> Array:
     try:
         dtype_code(array.dtype)
     except TypeError as error:
-        raise TypeError(f"{type(x).__name__}: {error}") from None
+        objects = "; for objects there are broadcast_object, all_gather_object, send_object and the like"
+        raise TypeError(f"{type(x).__name__}: {error}{objects if array.dtype.kind in 'OSU' else ''}") from None
     return array
 
 
@@ -82,6 +83,16 @@ def like(x: Any, array: Array) -> Any:
         space = x.__array_namespace__() if hasattr(x, "__array_namespace__") else root
         return space.from_dlpack(array) if hasattr(space, "from_dlpack") else array
     return array
+
+
+def is_number(x: Any) -> bool:
+    """Whether it is a number by itself, Python's or NumPy's, and no array."""
+    return isinstance(x, (bool, int, float, complex, np.generic))
+
+
+def number_like(x: Any, array: Array) -> Any:
+    """The one element of `array` as the same kind of number as `x`: Python's, or NumPy's."""
+    return array[()] if isinstance(x, np.generic) else array.item()
 
 
 def overlap(a: Array, b: Array) -> bool:

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -33,6 +33,8 @@ import numpy as np
 from .code_hash import code_hash
 
 Dtype: TypeAlias = "np.dtype[Any]"
+OpName: TypeAlias = Literal["sum", "mean", "product", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor"]
+Operator: TypeAlias = "OpName | np.ufunc | Callable[[Any, Any, Any], Any]"
 
 BFLOAT16: Dtype = np.dtype(ml_dtypes.bfloat16)
 _KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128"
