@@ -200,7 +200,7 @@ def any_shape(group: Any) -> None:
     n, rank = group.size, group.rank
     shapes = [(), (1,), (2, 3), (3, 0, 2), (n, 2), (2, 1, 4)]
     for shape in shapes:
-        inputs = [(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 10).astype("i4") for r in range(n)]
+        inputs = [np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 10, "i4") for r in range(n)]
         agree(group.all_reduce(inputs[rank]), expect("all_reduce", inputs)[rank], shape)
         agree(group.reduce(inputs[rank], root=n - 1), expect("reduce", inputs, root=n - 1)[rank], shape)
         agree(group.broadcast(inputs[rank], root=n - 1), expect("broadcast", inputs, root=n - 1)[rank], shape)
@@ -268,11 +268,19 @@ def test_in_place_where_hosts_hold_no_neighbours(world: Worlds, places: tuple[in
 def scalars(group: Any) -> None:
     n, rank = group.size, group.rank
     for x, more, dtype in ((rank, 0, "i8"), (rank + 0.5, 0.5, "f8"), (np.float32(rank), 0, "f4")):
-        agree(group.all_reduce(x), np.array(sum(r + more for r in range(n)), dtype), x)
+        total = sum(type(x)(r + more) for r in range(n))
+        for got in (group.all_reduce(x), group.all_reduce(x, async_op=True).wait(), group.scan(x, op="max")):
+            assert type(got) is type(x)
+        assert (group.all_reduce(x), group.broadcast(x), group.scan(x, op="max")) == (total, type(x)(more), x)
+        agree(group.all_reduce(np.array(x)), np.array(total, dtype), x)  # an array of no axes is an array
+        assert group.all_reduce(x, out=(out := np.zeros((), dtype))) is out
         agree(group.all_gather(x), np.array([r + more for r in range(n)], dtype), x)
     agree(group.all_gather([rank, -rank]), np.array([[r, -r] for r in range(n)]).reshape(-1))
-    agree(group.all_reduce(ml_dtypes.bfloat16(rank)), np.array(sum(range(n)), BFLOAT16))
-    agree(group.broadcast(rank == 1, root=n - 1), np.array(n == 2))
+    got = group.all_reduce(ml_dtypes.bfloat16(rank))
+    assert (type(got), got) == (ml_dtypes.bfloat16, sum(range(n)))
+    assert group.broadcast(rank == 1, root=n - 1) is (n == 2)
+    assert group.all_reduce(rank - 1j) == complex(sum(range(n)), -n)
+    assert group.all_reduce(True, op="land") is True
 
 
 @every_size
