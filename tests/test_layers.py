@@ -28,7 +28,7 @@ PYTHON = {
     "bench": "torch hocket tuning arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
-    "hocket": "group launch calls plans errors",
+    "hocket": "group launch calls plans arrays errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
     "observe": "calls config errors _core",
     "calls": "run tuning plans arrays deadline errors _core",

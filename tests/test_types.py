@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from hocket import Group
-from hocket.arrays.ops import NAMES, OpName
+from hocket.arrays.ops import LOCATED, NAMES, OpName
 
 SAMPLE = Path(__file__).parent / "typed.py"
 
@@ -28,7 +28,7 @@ def test_mypy_infers_what_calls_give_back(tmp_path: Path) -> None:
 
 
 def test_operators_are_those_that_there_are() -> None:
-    assert get_args(OpName) == NAMES
+    assert get_args(OpName) == (*NAMES, *LOCATED)
 
 
 def test_help_tells_of_rank_and_size() -> None:

@@ -9,6 +9,7 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from importlib.metadata import version as _version
 
+from .arrays.ops import whole_rows
 from .calls.messages import Envelope, Received
 from .calls.work import Work, wait_all, wait_any
 from .errors import (
@@ -52,4 +53,5 @@ __all__ = [
     "spawn",
     "wait_all",
     "wait_any",
+    "whole_rows",
 ]

@@ -203,7 +203,7 @@ class Dispatch:
         leads = None
         if out is not None and call.received is None and self.native.can_run_in_place(plan.plan, plan.facts.in_place):
             leads = signature.leads(self.rank, self.size)
-        return Buffers.make(call.x, call.given, call.shape, signature.dtype, out, leads)
+        return Buffers.make(call.x, call.given, call.shape, signature.dtype.base, out, leads)
 
 
 def _label(algorithm: Algorithm) -> str:

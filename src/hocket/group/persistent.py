@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.adopt import adopt
+from ..arrays.adopt import adopt, adopt_elements
 from ..arrays.ops import Operator
 from ..arrays.shapes import split
 from ..calls.dispatch import Algorithm, How, Order, Persistent
@@ -50,7 +50,7 @@ class PersistentCalls(Reductions, Movements):
         order: Order = "same",
     ) -> Persistent:
         """A `reduce_scatter` to be made again and again."""
-        parts = split(adopt(x).shape, self.size, sizes)
+        parts = split(adopt_elements(x).shape, self.size, sizes)
         return self._go.persistent(self._reduction("reduce_scatter", x, op, How(out, algorithm, order=order), parts))
 
     def scan_init(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from ..arrays.adopt import adopt
+from ..arrays.adopt import adopt_elements
 from ..arrays.ops import Operator, resolve
 from ..arrays.shapes import Parts, split
 from ..calls.dispatch import Algorithm, Call, How, Order
@@ -110,7 +110,7 @@ class Reductions(Member):
 
         Without `sizes`, axis 0 must divide evenly; with it, rank r gets `sizes[r]` rows. `op` as in `all_reduce`.
         """
-        parts = split(adopt(x).shape, self.size, sizes)
+        parts = split(adopt_elements(x).shape, self.size, sizes)
         key = CacheKey(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
         return self._go.do(
             self._reduction("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, key), parts)
@@ -171,7 +171,7 @@ class Reductions(Member):
         return self._go.do(self._reduction("exscan", x, op, How(out, algorithm, timeout, async_op, order, key)))
 
     def _reduction(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Call:
-        array = adopt(x)
+        array = adopt_elements(x)
         operator = resolve(op, array.dtype)
         scans = name in ("scan", "exscan")
         if scans and operator.mean:
@@ -179,6 +179,8 @@ class Reductions(Member):
         # 0 or 1 also where there is nothing to combine
         if (scans or self.size == 1) and operator.name in ("land", "lor", "lxor"):
             array, how = np.asarray(array != 0, array.dtype), how._replace(key=None)
-        signature = self._go.signature(name, array.dtype, array.shape, how, parts and parts.blocks, root, operator.name)
+        dtype, elements = operator.element(array)
+        blocks = parts and parts.blocks and (parts.rows if operator.rows else parts.blocks)
+        signature = self._go.signature(name, dtype, elements, how, blocks, root, operator.name)
         shape = array.shape if parts is None else parts.shape(self.rank)
         return Call(signature, how, x, array, shape if self._go.gets(signature) else None, operator)
