@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..bench.peers import Peer
     from ..bench.sweep import Effort
 
-ALONE = ("barrier", "send_recv")  # which know no in place
+ALONE = ("barrier", "send_recv")  # which know no in place, nor do calls of objects
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ def bench(
 
         hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
 
+        hocket bench scan broadcast_object --sizes 8,1K,256K --vs openmpi,mpich
+
         hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
 
         hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo --ranks 2,4
@@ -171,10 +173,12 @@ def _understand(
 ) -> Wanted:
     """The options, or typer.BadParameter, which names the one that makes no sense."""
     from ..arrays.ops import NAMES, resolve
-    from ..bench.peers.data import COLLECTIVES, REDUCES, TRAINING, kind
+    from ..bench.peers.data import COLLECTIVES, OBJECTS, REDUCES, SCANS, TRAINING, kind
     from ..plans.algorithms import plan
 
-    known = (*COLLECTIVES, *TRAINING) if versus[0] == "torch" else COLLECTIVES
+    beyond = (*SCANS, *OBJECTS)  # torch.distributed, or its backends
+    torchs = (*(c for c in COLLECTIVES if c not in beyond), *TRAINING)
+    known = torchs if versus[0] == "torch" else COLLECTIVES
     chosen = list(known) if "all" in collectives else collectives
     with _blame("COLLECTIVE"):
         _each_of(chosen, known, f"collective for --api {versus[0]}")
@@ -188,7 +192,7 @@ def _understand(
         if any(c in REDUCES for c in chosen):
             resolve(name if name in NAMES else getattr(np, name, name), kind(options["dtype"]))
     with _blame("--algorithm"):
-        for collective in chosen if options["algorithm"] else ():
+        for collective in (c for c in chosen if options["algorithm"] and c not in OBJECTS):
             for world, name in product(worlds, options["algorithm"].split(",")):
                 plan(collective, name, world.ranks)
     return Wanted(chosen, spans, worlds, libraries, effort, options)
@@ -308,7 +312,7 @@ def _cases(collective: str, wanted: Wanted) -> list[tuple[int, bool]]:
 
     if collective in ("barrier", *TRAINING):
         return [(0, False)]
-    ways = (False,) if collective in ALONE else (False, True)
+    ways = (False,) if collective in ALONE or collective.endswith("_object") else (False, True)
     return [(size, way) for size in wanted.sizes for way in ways]
 
 
