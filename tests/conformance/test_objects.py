@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.calls import objects
 from worlds import Worlds, raised
 
 every_size = pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -25,9 +26,25 @@ def thing(rank: int, size: int) -> dict[str, Any]:
     }
 
 
-def all_kinds(group: Any) -> None:
+def all_kinds(group: Any, few: int | None = None) -> None:
     n, rank = group.size, group.rank
-    for size in (0, 100, 240, 3000, 16_300, 16_384, 200_000, 100):  # padded or not, and about where that changes
+    if few is not None:
+        objects.FEW, before = few, objects.FEW
+        try:
+            all_kinds(group)
+        finally:
+            objects.FEW = before
+        return
+    for size in (
+        0,
+        100,
+        *range(1950, 2000, 7),
+        3000,
+        16_300,
+        16_384,
+        200_000,
+        100,
+    ):  # padded or not, and about where that changes
         things = [thing(r, size) for r in range(n)]
         for _ in range(2):
             assert group.all_gather_object(things[rank]) == things
@@ -51,6 +68,11 @@ def all_kinds(group: Any) -> None:
 @every_size
 def test_every_rank_gets_what_was_meant_for_it(world: Worlds, size: int) -> None:
     world(size).run(all_kinds)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_where_there_are_too_many_ranks_for_a_head(world: Worlds, size: int) -> None:
+    world(size).run(all_kinds, 0)
 
 
 def letters(group: Any) -> None:

@@ -1,14 +1,16 @@
 """Objects of Python's, as bytes in collectives and messages. Nothing else here or below knows of pickle.
 
-A collective of objects is two calls, in one turn: first all that need to know learn how many bytes there are, then
-these move. Short ones are padded to a power of two, so that calls of the same few sizes come again and again, prepared
-and in buffers of their own; which is safe, as whoever has the turn is alone. Pickling and unpickling run code of the
-user's, which may make calls itself: they are done outside of the turn.
+A collective of objects begins with a head, of the same size each time, which tells how many bytes there are, and has
+room for those of short objects. Others move in a second call, in the same turn; where they are not long, padded to a
+power of two. So calls of a few sizes come again and again, prepared and in buffers of their own; which is safe, as
+whoever has the turn is alone. Pickling and unpickling run code of the user's, which may make calls itself: they are
+done outside of the turn.
 """
 
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -22,13 +24,15 @@ from .dispatch import Call, Dispatch, How
 from .messages import Messages, Received
 
 PADDED = 16 << 10  # bytes: what is longer is moved as it is
-LEAST = 256
+HEAD = 2048  # bytes, of each rank that gives any
+FEW = 32  # ranks that can all get one another's
 KEPT = 64  # prepared calls
 
 T = TypeVar("T")
-Key: TypeAlias = "tuple[str, str, bool, int, tuple[int, ...] | None]"  # the root is in the first text
+Key: TypeAlias = "tuple[str, str, int, tuple[int, ...] | None]"  # the root is in the first text
 
-BYTE, LENGTH = np.dtype(np.uint8), np.dtype(np.int64)
+BYTE = np.dtype(np.uint8)
+WORD = 8  # bytes of a length
 
 
 class _Ready(NamedTuple):
@@ -54,7 +58,10 @@ class Objects:
         data = dumps(obj) if here else b""
 
         def call(turn: _Turn) -> bytes:
-            (length,) = turn.lengths("broadcast", [len(data)] if here else (), 1, root)
+            head = turn.move("broadcast", led([len(data)], data, HEAD), HEAD, root)
+            (length,) = lengths_of(head, 1)
+            if length <= HEAD - WORD:
+                return bytes(head[WORD : WORD + length])
             return bytes(turn.move("broadcast", data, padded(length), root)[:length])
 
         came = self._do(text, call, timeout)
@@ -72,7 +79,13 @@ class Objects:
 
     def _gather(self, name: str, text: str, data: bytes, root: int, timeout: float | None) -> list[bytes]:
         def call(turn: _Turn) -> list[bytes]:
-            lengths = turn.lengths("all_gather", [len(data)], self._go.size)
+            size, rank = self._go.size, self._go.rank
+            each = HEAD if size <= FEW else WORD
+            head = turn.move("all_gather", led([len(data)], data, each), size * each)
+            lengths = [lengths_of(head[r * each :], 1)[0] for r in range(size)]
+            if max(lengths) <= each - WORD:
+                begins = range(WORD, size * each, each) if name == "all_gather" or rank == root else ()
+                return [bytes(head[begin : begin + length]) for begin, length in zip(begins, lengths, strict=False)]
             width = padded(max(lengths))
             if width > PADDED:
                 joined = turn.move(name, data, sum(lengths), root, tuple(lengths))
@@ -97,7 +110,12 @@ class Objects:
             data = [dumps(obj) for obj in given]
 
         def call(turn: _Turn) -> bytes:
-            lengths = turn.lengths("broadcast", [*map(len, data)], size, root)
+            whole = max(min(PADDED, HEAD * size), WORD * size)
+            head = turn.move("broadcast", led([*map(len, data)], b"".join(data), whole), whole, root)
+            lengths = lengths_of(head, size)
+            begin = WORD * size + sum(lengths[:rank])
+            if WORD * size + sum(lengths) <= whole:
+                return bytes(head[begin : begin + lengths[rank]])
             width = padded(max(lengths))
             if width > PADDED:
                 return bytes(turn.move("scatter", b"".join(data), sum(lengths), root, tuple(lengths)))
@@ -131,31 +149,19 @@ class _Turn:
     def __init__(self, go: Dispatch, kept: dict[Key, _Ready], text: str, deadline: Deadline) -> None:
         self.go, self.kept, self.text, self.deadline = go, kept, text, deadline
 
-    def lengths(self, name: str, mine: Sequence[int], count: int, root: int = 0) -> list[int]:
-        """So many lengths, as the collective `name` spreads them; `mine` are those that this rank gives."""
-        ready = self._ready(name, LENGTH, count, root, None)
-        for i, length in enumerate(mine):
-            ready.given[i] = length
-        return self._made(ready).tolist()
-
     def move(
         self, name: str, data: bytes, whole: int, root: int = 0, sizes: tuple[int, ...] | None = None
     ) -> memoryview:
         """What comes of the collective `name` of `data`, padded to what it takes, where all ranks' is `whole` bytes. To
         be copied before the next turn."""
-        ready = self._ready(name, BYTE, whole, root, sizes)
+        key = self.text, name, whole, sizes
+        ready = self.kept.get(key) or self._prepare(
+            key, Signature(name, BYTE, (whole,), root=root, sizes=sizes, within=self.text)
+        )
         if len(ready.given):
             ready.given[: len(data)] = data
-        return self._made(ready)
-
-    def _made(self, ready: _Ready) -> memoryview:
         self.go.session.core.run(ready.prepared, self.deadline.seconds, self.deadline.spent())
         return ready.got
-
-    def _ready(self, name: str, dtype: np.dtype[Any], whole: int, root: int, sizes: tuple[int, ...] | None) -> _Ready:
-        key = self.text, name, dtype is BYTE, whole, sizes
-        found = self.kept.get(key)
-        return found or self._prepare(key, Signature(name, dtype, (whole,), root=root, sizes=sizes, within=self.text))
 
     def _prepare(self, key: Key, signature: Signature) -> _Ready:
         go, (whole,) = self.go, signature.shape
@@ -180,6 +186,17 @@ def dumps(obj: Any) -> bytes:
     return pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)
 
 
+def led(lengths: Sequence[int], data: bytes, room: int) -> bytes:
+    """A head: lengths, and the data that they are of, if there is room for both."""
+    words = struct.pack(f"{len(lengths)}q", *lengths)
+    return words + data if len(words) + len(data) <= room else words
+
+
+def lengths_of(head: memoryview, count: int) -> tuple[int, ...]:
+    """What a head begins with."""
+    return struct.unpack_from(f"{count}q", head)
+
+
 def padded(length: int) -> int:
     """The next power of two, of what is short."""
-    return length if length > PADDED else max(LEAST, 1 << (length - 1).bit_length())
+    return length if length > PADDED else max(HEAD, 1 << (length - 1).bit_length())
