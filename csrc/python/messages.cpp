@@ -13,6 +13,7 @@
 
 #include "python/convert.h"
 #include "python/gil.h"
+#include "python/in_call.h"
 #include "python/traverse.h"
 #include "wait/fork.h"
 
@@ -232,6 +233,7 @@ nb::object Messages::begin(const std::string& text, double seconds, int kind, co
   const Deadline until = in(seconds);
   ++slow;
   Mailbox::Ticket ticket;
+  const InCall in_call(session().endpoint(), session().place(), text, Clock::now());
   try {
     const Unlocked unlocked;
     ticket = begin(mailbox(), until);
@@ -340,6 +342,8 @@ nb::object MessageRequest::wait(std::optional<double> within) {
   if (within && std::isnan(*within)) throw nb::value_error("timeout is a number of seconds, not nan");
   if (!over_) {
     const Deadline deadline = within ? std::min(until_, in(*within)) : until_;
+    const Session& session = messages().session();
+    const InCall in_call(session.endpoint(), session.place(), text_, Clock::now());
     try {
       if (kind_ != known) {
         Envelope envelope;

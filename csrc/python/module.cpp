@@ -87,6 +87,24 @@ void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::v
       pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
 }
 
+// What ranks say of themselves need not be UTF-8.
+nb::object decoded(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+nb::list survey(Endpoint& self, double patience, bool asks) {
+  std::vector<Endpoint::Whereabouts> ranks;
+  {
+    const Unlocked unlocked;
+    ranks = self.survey(std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)), asks);
+  }
+  nb::list all;
+  for (const auto& r : ranks) {
+    all.append(nb::make_tuple(decoded(r.doing), r.seconds, r.call, decoded(r.title), r.left, r.gone, r.silent));
+  }
+  return all;
+}
+
 PyObject* failure_type;
 
 void translate(const std::exception_ptr& error, void*) {
@@ -103,8 +121,7 @@ void translate(const std::exception_ptr& error, void*) {
 
 // A text may be another rank's, and need not be UTF-8.
 void set_error(const Failure& failure) {
-  const auto length = static_cast<Py_ssize_t>(failure.text.size());
-  const nb::object text = nb::steal(PyUnicode_DecodeUTF8(failure.text.data(), length, "replace"));
+  const nb::object text = decoded(failure.text);
   if (!text.is_valid()) return;  // there is no memory, and that is the error
   const nb::tuple args = nb::make_tuple(static_cast<int>(failure.kind), failure.peer, text, failure.relayed);
   PyErr_SetObject(failure_type, args.ptr());
@@ -213,6 +230,7 @@ NB_MODULE(_core, m) {
             self.check(peer, in(within));
           },
           "peer"_a, "within"_a)
+      .def("survey", &survey, "patience"_a, "asks"_a)
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
       .def("disown", &Endpoint::disown)

@@ -7,6 +7,7 @@
 
 #include "python/convert.h"
 #include "python/gil.h"
+#include "python/in_call.h"
 #include "python/session.h"
 #include "python/traverse.h"
 #include "wait/fork.h"
@@ -35,6 +36,7 @@ const Signals signals = look_for_signals;
 void look_for_signals() {
   const Locked locked;
   if (with_python(PyErr_CheckSignals) != 0) throw nb::python_error();
+  InCall::tell();
 }
 
 nb::object Requests::put(nb::object function, std::string text) {

@@ -19,7 +19,9 @@ namespace hocket {
 class Request;
 class Session;
 
-void look_for_signals();  // throws what Python raises there
+// What is done now and then in a wait: the handlers of signals run, and others may know where this thread waits. Throws
+// what Python raises there.
+void look_for_signals();
 extern const Signals signals;
 
 nb::object caught();  // Python's error for what a handler has caught

@@ -4,6 +4,7 @@
 
 #include "python/convert.h"
 #include "python/gil.h"
+#include "python/in_call.h"
 #include "wait/fork.h"
 
 namespace hocket {
@@ -14,11 +15,12 @@ const char* const Session::forked =
     "this process was forked from a rank, and its group belongs to that one alone: nothing was done. Make a group of "
     "its own here, or start the process in another way (spawn, forkserver)";
 
-Session::Session(nb::object endpoint, nb::object requests, nb::object fail)
+Session::Session(nb::object endpoint, nb::object requests, nb::object fail, nb::object place)
     : born_(forks()),
       endpoint_(std::move(endpoint)),
       requests_(std::move(requests)),
       fail_(std::move(fail)),
+      place_(std::move(place)),
       rank_(*nb::inst_ptr<Endpoint>(endpoint_)),
       queue_(*nb::inst_ptr<Requests>(requests_)) {}
 
@@ -70,17 +72,20 @@ nb::object Session::run(Prepared& prepared, double within, double spent) {
 }
 
 std::string Session::learn(int peer, const std::string& text, double within) {
+  const std::string title = text.substr(0, text.find('\n'));
+  const InCall in_call(endpoint(), place_, title, Clock::now());
   try {
     const Unlocked unlocked;
     return endpoint().learn(peer, text, in(within));
   } catch (...) {
-    fail(caught(), text.substr(0, text.find('\n')), within, false);
+    fail(caught(), title, within, false);
   }
 }
 
 bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadline, int learns) {
   Endpoint& rank = endpoint();
   const uint64_t before = rank.number();
+  const InCall in_call(rank, place_, prepared, begun);
   try {
     if (!usable()) {
       const Locked locked;
@@ -112,6 +117,7 @@ void Session::fail(nb::object error, const std::string& text, double within, boo
   const std::string what = entered ? text + " (call " + std::to_string(endpoint().number()) + ")" : text;
   const nb::object raises = fail_;  // which may let go of itself
   if (!raises.is_valid()) throw Refusal{"this group is closed"};
+  InCall::tell();  // another rank may be about to make an error too
   with_python([&] { return raises(error, within, what); });
   throw std::logic_error("fail() must raise");
 }
@@ -120,11 +126,12 @@ int Session::traverse(visitproc visit, void* arg) {
   Py_VISIT(endpoint_.ptr());
   Py_VISIT(requests_.ptr());
   Py_VISIT(fail_.ptr());
+  Py_VISIT(place_.ptr());
   return cache.traverse([&](PyObject* object) { return object == nullptr ? 0 : visit(object, arg); });
 }
 
 void Session::release() {
-  const nb::object fail = std::move(fail_);
+  const nb::object fail = std::move(fail_), place = std::move(place_);
   cache.forget();
 }
 
@@ -163,7 +170,7 @@ void bind_session(nb::module_& m) {
           },
           "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a.none(), "deliver"_a.none());
   nb::class_<Session>(m, "Session", nb::type_slots(slots))
-      .def(nb::init<nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a)
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a, "place"_a)
       .def(
           "call",
           [](Session& self, Prepared& prepared, double within, double spent) {

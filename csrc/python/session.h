@@ -21,8 +21,8 @@ class Session {
 
   // `endpoint` and `requests` are those objects; `fail(error, seconds, text)` raises what a user gets for an error in
   // the call `text`, which might have taken so many seconds, and ends the session; the error is None for a call that
-  // cannot be made because it has ended.
-  Session(nb::object endpoint, nb::object requests, nb::object fail);
+  // cannot be made because it has ended. `place()` is where in the program the thread is.
+  Session(nb::object endpoint, nb::object requests, nb::object fail, nb::object place);
 
   // The result of a call that looks like an earlier one; NotImplemented if it must be prepared first.
   nb::object attempt(const Arguments& arguments, double within);
@@ -52,6 +52,7 @@ class Session {
 
   Requests& requests() const { return queue_; }
   Endpoint& endpoint() const { return rank_; }
+  const nb::object& place() const { return place_; }
   // Lets go of all that is needed for calls: no more come.
   void release();
   int traverse(visitproc visit, void* arg);
@@ -65,7 +66,7 @@ class Session {
   [[noreturn]] void fail(nb::object error, const std::string& text, double within, bool entered);
 
   const int born_;
-  nb::object endpoint_, requests_, fail_;
+  nb::object endpoint_, requests_, fail_, place_;
   Endpoint& rank_;  // what these two are
   Requests& queue_;
 };

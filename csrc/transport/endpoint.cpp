@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
+#include "transport/outbox/activity.h"
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
 #include "wait/fork.h"
@@ -19,6 +21,9 @@ namespace {
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
 // So long nothing may come over a link: the keeper at its other end beats several times in it.
 constexpr std::chrono::seconds life{2};
+// Of ranks that find the same error at the same time each lets so many go before it, for so long each.
+constexpr int most_before = 16;
+constexpr std::chrono::milliseconds between_ranks{2};
 constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
@@ -188,6 +193,60 @@ void Endpoint::leave() {
 void Endpoint::close() {
   closing_ = true;
   bell.notify(rank());
+}
+
+// ---- who is where ---------------------------------------------------------------------------------------------------
+
+void Endpoint::report(const void* by, const std::string& text, Clock::time_point since) {
+  const std::lock_guard lock(reports_);
+  reporter_ = by;
+  say(text, since);
+}
+
+void Endpoint::retract(const void* by) {
+  const std::lock_guard lock(reports_);
+  if (reporter_ != by) return;
+  reporter_ = nullptr;
+  say("", {});
+}
+
+// At once, also over links: who makes an error asks now.
+void Endpoint::say(const std::string& text, Clock::time_point since) {
+  write(boxes[rank()]->doing, text, since);
+  liveness.beat();
+  for (tcp::Link* link : all_links) link->beat(Clock::now(), Clock::duration::zero());
+}
+
+std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds patience, bool asks) {
+  const auto precedence = asks ? std::min(rank(), most_before) * between_ranks : between_ranks * 0;
+  const auto until = Clock::now() + patience;
+  auto complete = Clock::time_point::max() - precedence;
+  std::vector<Activity> seen(size());
+  for (;;) {
+    bool all = true;
+    liveness.beat();
+    for (tcp::Link* link : all_links) link->beat(Clock::now(), between_pulses);
+    for (int peer : far) bell.hear(peer);
+    for (int peer = 0; peer < size(); ++peer) {
+      Activity now;
+      if (read(boxes[peer]->doing, now) && !now.text.empty()) seen[peer] = now;
+      all = all && (peer == rank() || !seen[peer].text.empty() || board.has_left(peer) || liveness.is_gone(peer));
+    }
+    if (asks) board.check_reasons();
+    const auto now = Clock::now();
+    if (all || now >= until) complete = std::min(complete, now);
+    if (now >= complete + precedence) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto now = Clock::now();
+  std::vector<Whereabouts> result;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::chrono::duration<double> lasted = now - seen[peer].since;
+    const auto [call, title] = board.last(peer);
+    result.push_back({seen[peer].text, seen[peer].text.empty() ? 0 : lasted.count(), call, title, board.has_left(peer),
+                      liveness.is_gone(peer), liveness.is_silent(peer, now)});
+  }
+  return result;
 }
 
 // What comes from ranks of this host lies in their outboxes, and stays there.

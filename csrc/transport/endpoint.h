@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,22 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void leave() override;
   void close() override;
 
+  // This rank is in `text`, as whoever asks is told, until the same one takes that back. From any thread; of several
+  // the last one counts.
+  void report(const void* by, const std::string& text, Clock::time_point since);
+  void retract(const void* by);
+  struct Whereabouts {
+    std::string doing;  // what the rank waits in; empty where it has not said so
+    double seconds;     // for so long
+    uint64_t call;      // the last one that it entered,
+    std::string title;  // which is that
+    bool left, gone;    // in peace, or not
+    bool silent;        // it does not wait now
+  };
+  // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
+  // call failed lets lower ranks go first, who may have found the same: throws the reason that one of them gave.
+  std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
+
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
@@ -101,12 +118,15 @@ class Endpoint : private Parts, public Channels, public Agreement {
 
  private:
   void tend(Clock::time_point now);
+  void say(const std::string& text, Clock::time_point since);
 
   const std::function<void()> signals_;
   std::atomic<bool> closing_{false}, fenced_{false};
   std::unique_ptr<Mailbox> mailbox_;
   std::atomic<uint32_t> next_heard_{0};  // in turn, of all links
   std::unique_ptr<tcp::Keeper> keeper_;  // where there are links
+  std::mutex reports_;                   // of what this rank is in, and:
+  const void* reporter_ = nullptr;       // who said so
 };
 
 }  // namespace hocket

@@ -59,7 +59,7 @@ def test_help_teaches() -> None:
 def test_a_small_run(tmp_path: Path) -> None:
     """Every collective, out of place and in place, checked."""
     table = tmp_path / "figures.csv"
-    done = run("all", "--sizes", "8,12K", "-c", "3", "--ranks", "2,3", *TINY, "--json", "--csv", str(table))
+    done = run("all", "--sizes", "8,12K", "-c", "3", "--ranks", "2,3", *TINY, "--json", "-", "--csv", str(table))
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert {row["wrong"] for row in rows} == {0}
@@ -94,7 +94,7 @@ def test_through_torch() -> None:
     torch = pytest.importorskip("torch", reason="the extra: pip install hocket[torch]")
     calls = [("all_reduce", True), ("barrier", False), ("ddp", False), ("fsdp2", False)]
     names = [name for name, _ in calls]
-    done = run(*names, "--api", "torch", "--vs", "gloo", "--sizes", "1K", *TINY, "--json")
+    done = run(*names, "--api", "torch", "--vs", "gloo", "--sizes", "1K", *TINY, "--json", "-")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     version = torch.__version__.partition("+")[0]
@@ -110,6 +110,7 @@ def test_through_torch() -> None:
     ("arguments", "word"),
     [
         (["all_reduced"], "all_reduced"),
+        (["all", "figures.json"], 'no collective for --api numpy called "figures.json"'),
         (["ddp"], 'no collective for --api numpy called "ddp"'),
         (["-b", "8X"], "8X"),
         (["-b", "8", "-e", "4"], "no less"),
@@ -145,7 +146,7 @@ def test_over_hosts() -> None:
     """The links are as slow as they are asked to be: a bucket of 128 KiB at either end is through at once. Another
     algorithm takes turns with the first, and the bare loops with them."""
     words = ("--hosts", "2x1", "--shape", "1gbit", "--vs", "lean,pump", "--sizes", "1M", "-a", "one_shot,ring")
-    done = run("--json", *words, *TINY, "-c", "2")
+    done = run("--json", "-", *words, *TINY, "-c", "2")
     assert done.returncode == 0, done.stderr
     rows = [row for row in json.loads(done.stdout)["rows"] if row["in_place"]]
     assert [row["key"] for row in rows] == ["hocket", "hocket ring", "lean", "pump"]
@@ -181,6 +182,24 @@ def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(monkey
     done = command("--plot", "figure.png")
     assert done.exit_code == 2
     assert "hocket[plot]" in done.output
+
+
+def test_json_to_a_file_beside_the_tables(tmp_path: Path) -> None:
+    """Where nobody else was measured, nobody is compared with."""
+    done = command("--sizes", "8", "--json", str(tmp_path / "figures.json"), *TINY)
+    assert done.exit_code == 0
+    assert "busbw" in done.output
+    assert "best peer" not in done.output
+    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    assert {(row["key"], row["bytes"], row["wrong"]) for row in rows} == {("hocket", 8, 0)}
+
+
+def test_help_shows_no_type_of_flags() -> None:
+    for name in ([], ["run"], ["bench"]):
+        command = [sys.executable, "-m", "hocket", *name, "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert "--help" in done.stdout
+        assert not re.search(r"bool", done.stdout, re.IGNORECASE)
 
 
 def test_an_absent_peer_is_named_and_the_rest_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

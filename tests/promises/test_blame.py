@@ -20,8 +20,9 @@ Own = Callable[[int], World]
 
 
 def blamed(text: str) -> set[str]:
-    """The ranks that an error says were waited for."""
-    return set(re.findall(r"rank (\d+)", re.split(r"in vain for|waited for|waiting for|waits for", text)[-1]))
+    """The ranks that an error says were waited for, in its sentence: the lines under it are of all ranks."""
+    sentence = text.split("\n")[0]
+    return set(re.findall(r"rank (\d+)", re.split(r"in vain for|waited for|waiting for|waits for", sentence)[-1]))
 
 
 def stuck(group: Any, signs: Signs, call: str, timeouts: list[float]) -> str:

@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import signal
+import sys
+import termios
 from pathlib import Path
 from subprocess import Popen
 
@@ -118,12 +120,49 @@ def test_a_terminal_is_seen_and_read_by_rank_0(hocket: Hocket) -> None:
     script = hocket.script(
         "answer = input('name? ') if rank == 0 else ''\nsay(rank, sys.stdin.isatty(), sys.stdout.isatty(), answer)"
     )
-    process = hocket.start("run", "-n", "2", script, stdin=theirs, stdout=theirs)
+    process = hocket.start("run", "-n", "2", "--no-tag-output", script, stdin=theirs, stdout=theirs)
     os.close(theirs)
     os.write(ours, b"Ockeghem\n")
     seen = ""
     while "0 True True Ockeghem" not in seen or "1 False True" not in seen:
         seen += os.read(ours, 1000).decode()
+    assert process.wait(20) == 0
+    os.close(ours)
+
+
+def test_at_a_terminal_lines_begin_with_their_rank(hocket: Hocket) -> None:
+    """A question too, and what rank 1 says before it is answered has a line of its own."""
+    ours, theirs = pty.openpty()
+    attributes = termios.tcgetattr(theirs)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    script = hocket.script(
+        "if rank == 0: say('hello', input('name? '))\n"
+        "else:\n    while not os.path.exists(sys.argv[1]): time.sleep(0.005)\n    say('now')"
+    )
+    asked = hocket.folder / "asked"
+    process = hocket.start("run", "-n", "2", script, str(asked), stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    seen = b""
+    while not seen.endswith(b"name? "):
+        seen += os.read(ours, 1000)
+    asked.touch()
+    while not seen.endswith(b"now\r\n"):
+        seen += os.read(ours, 1000)
+    os.write(ours, b"Ockeghem\n")
+    while not seen.endswith(b"Ockeghem\r\n"):
+        seen += os.read(ours, 1000)
+    assert process.wait(20) == 0
+    os.close(ours)
+    first, second = b"\x1b[36m[0]\x1b[0m ", b"\x1b[33m[1]\x1b[0m "
+    assert seen.split(b"\r\n") == [first + b"name? ", second + b"now", first + b"hello Ockeghem", b""]
+
+
+def test_a_single_rank_has_the_terminal(hocket: Hocket) -> None:
+    ours, theirs = pty.openpty()
+    process = hocket.start("run", "-n", "1", hocket.script("say(sys.stdout.isatty())"), stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    assert os.read(ours, 1000) == b"True\r\n"
     assert process.wait(20) == 0
     os.close(ours)
 
@@ -174,7 +213,8 @@ def test_the_first_failure_is_what_the_user_sees_last(hocket: Hocket) -> None:
     assert headline(done.stderr).startswith(BLAME.format(2))
     assert headline(done.stderr).endswith(") failed first: exit code 1; the others were ended")
     assert done.stderr.count("Traceback") == 1
-    assert done.stderr.splitlines()[-2] == "ValueError: the cause"
+    assert done.stderr.splitlines()[1] == "rank 2:"
+    assert done.stderr.endswith("\nValueError: the cause\n")
 
 
 @pytest.mark.parametrize("tag", [[], ["--tag-output"]])
@@ -193,8 +233,65 @@ def test_it_is_shown_again_when_others_spoke_after_it(hocket: Hocket, tag: list[
     assert done.returncode == 1
     before, after = done.stderr.split(headline(done.stderr))
     assert before.splitlines()[-1] == ("[0] " if tag else "") + "a last word"
-    assert after.strip().startswith("Traceback")
+    assert after.strip().startswith("rank 1:\nTraceback")
     assert done.stderr.strip().endswith("ValueError: the cause")
+
+
+MISTAKE = """
+import numpy as np, hocket
+def step(group):
+    return group.all_reduce(np.ones(4 if rank == 3 else 3))
+step(hocket.init())
+"""
+
+
+def test_one_error_is_one_screen(hocket: Hocket) -> None:
+    """What all ranks raise alike is shown once, from the user's line on."""
+    done = hocket.run("run", "-n", "5", hocket.script(MISTAKE))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert len(lines) < 16
+    assert headline(done.stderr) == lines[0] == "hocket run: ranks 0-4 failed: exit code 1"
+    assert lines[1] == "ranks 0-4:"
+    assert lines[2] == "Traceback (most recent call last):"
+    assert re.search(r"in step$", "\n".join(line for line in lines if line.startswith("  File")))
+    assert "src/hocket" not in done.stderr
+    assert done.stderr.count("hocket.errors.MismatchError: ") == 1
+
+
+def test_developers_see_all_of_it(hocket: Hocket) -> None:
+    done = hocket.run("run", "-n", "2", sys.executable, "-X", "dev", hocket.script(MISTAKE.replace("3 else", "1 else")))
+    assert "calls/session.py" in done.stderr
+
+
+def test_errors_that_differ_are_shown_each(hocket: Hocket) -> None:
+    """The cause last; of more than three the others with one line."""
+    script = hocket.script(
+        "raise [IndexError, KeyError, OSError, EOFError, ValueError, ValueError][rank]('why', rank // 5)"
+    )
+    done = hocket.run("run", "-n", "6", script)
+    assert done.stderr.count("Traceback") >= 3
+    before, after = done.stderr.split(headline(done.stderr))
+    (blamed,) = re.findall(r"rank (\d)", headline(done.stderr))
+    assert after.startswith(f"\nrank {blamed}:\nTraceback")
+    assert len(re.findall(r"^rank \d: \w+Error: ", before, flags=re.MULTILINE)) == 2
+    assert {*re.findall(r"^rank (\d)", done.stderr, flags=re.MULTILINE)} == set("012345")
+
+
+def test_a_traceback_of_a_program_that_goes_on_is_not_held_for_ever(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n"
+        "print('and on', file=sys.stderr)\nforever()"
+    )
+    process = hocket.start("run", "-n", "2", script)
+    assert process.stderr is not None
+    lines: list[str] = []
+    while lines.count("and on\n") < 2:
+        lines.append(process.stderr.readline())
+    assert lines.count("Traceback (most recent call last):\n") == 2
+    assert lines.count("ZeroDivisionError: division by zero\n") == 2
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
 
 
 @pytest.mark.parametrize("code", [1, 3, 255])

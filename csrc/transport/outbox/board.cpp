@@ -107,6 +107,12 @@ uint64_t Board::place_of_output(int peer) const {
   return e.call.load(std::memory_order_acquire) == call ? e.out.load(std::memory_order_relaxed) : 0;
 }
 
+std::pair<uint64_t, std::string> Board::last(int peer) const {
+  uint64_t call = 0;
+  for (const Outbox::Entry& e : boxes_[peer]->board) call = std::max(call, e.call.load(std::memory_order_acquire));
+  return {call, call == 0 ? "" : title(peer, call)};
+}
+
 std::string Board::text(int peer, uint64_t call) const {
   const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
   if (e.call.load(std::memory_order_acquire) != call) return "(another call)";

@@ -14,6 +14,7 @@ constexpr uint64_t depth = 64;      // descriptors per channel
 constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
 constexpr uint64_t text_count = 64, text_bytes = 4096;
 constexpr uint64_t reason_bytes = 2048;
+constexpr uint64_t activity_bytes = 512;
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -45,6 +46,11 @@ struct Outbox {
     std::atomic<uint64_t> fingerprint;
     char text[text_bytes - 8];
   };
+  struct alignas(line) Doing {      // activity.h
+    std::atomic<uint64_t> version;  // odd while it is written
+    std::atomic<int64_t> since;     // by the clock of the host
+    std::atomic<uint64_t> text[activity_bytes / 8];
+  };
 
   alignas(line) std::atomic<uint32_t> bell;
   alignas(line) std::atomic<uint32_t> sleepers;
@@ -59,6 +65,7 @@ struct Outbox {
   Entry board[board_size];
   Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
   Text texts[text_count];
+  Doing doing;
 
   Count* counts() { return reinterpret_cast<Count*>(this + 1); }
   Descriptor* descriptors(int size, int peer) {

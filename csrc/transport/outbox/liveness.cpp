@@ -23,8 +23,10 @@ Liveness::Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> socket
 
 void Liveness::beat(int peer) {
   boxes_[rank_]->waits_for.store(peer, std::memory_order_relaxed);
-  boxes_[rank_]->beat.fetch_add(1, std::memory_order_relaxed);
+  beat();
 }
+
+void Liveness::beat() { boxes_[rank_]->beat.fetch_add(1, std::memory_order_relaxed); }
 
 bool Liveness::look(Clock::time_point now) {
   if (now.time_since_epoch().count() - looked_.load(std::memory_order_relaxed) < between_looks.count()) return false;
@@ -53,6 +55,12 @@ int Liveness::culprit(int peer, const std::function<bool(int)>& is_here) {
   const auto now = Clock::now();
   listen(now);
   return follow(peer, now, is_here);
+}
+
+bool Liveness::is_silent(int peer, Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  listen(now);
+  return silent(peer, now);
 }
 
 void Liveness::disconnect() {

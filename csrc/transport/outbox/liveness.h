@@ -25,6 +25,8 @@ class Liveness {
 
   // This rank waits for `peer` (-1: for any).
   void beat(int peer);
+  // It is about to say why it waits no longer.
+  void beat();
   // Throws Failure::peer_lost when a rank is gone that did not say that it would. Cheap: looks only now and then.
   // Returns whether it looked.
   bool look(Clock::time_point now);
@@ -32,6 +34,9 @@ class Liveness {
   void gone(int peer, const char* how);
   // Whom a wait in vain for `peer` is to be blamed on; `is_here` tells of a rank whether it is in the call that waits.
   int culprit(int peer, const std::function<bool(int)>& is_here);
+  bool is_gone(int peer) const { return gone_[peer].load(std::memory_order_relaxed); }
+  // Whether `peer` has not shown for a while that it waits.
+  bool is_silent(int peer, Clock::time_point now);
   // The descriptors are about to be closed: they are not looked at any more.
   void disconnect();
 

@@ -100,6 +100,7 @@ class Link final : public Wire {
   bool message(Outgoing& to);
   bool pulse(Outgoing& to);
   bool left(Outgoing& to);
+  bool doing(Outgoing& to);
   void begin(Outgoing& to, Frame::Kind kind, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0);
   static void attach(Outgoing& to, const void* data, uint64_t bytes);
   static void seal(Outgoing& to);
@@ -146,6 +147,7 @@ class Link final : public Wire {
   uint64_t mailed_ = 0;    // up to this position
   uint32_t told_stuck_ = 0;
   uint64_t told_read_ = 0, told_consumed_ = 0;
+  uint64_t told_doing_ = 0;  // that version
   bool pulse_ = false;
   Clock::time_point beaten_{};
   uint64_t head_ = 0;                      // of what lies in the reader's window, since the beginning of time

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/outbox/activity.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
@@ -11,6 +12,7 @@ namespace hocket::tcp {
 namespace {
 
 constexpr uint64_t nobody = static_cast<uint32_t>(-1);
+constexpr uint64_t longest = uint64_t{1} << 60;  // that a rank has been in a call, in nanoseconds: some decades
 
 // Whether it is 1 + a kind of failure.
 bool is_why(uint64_t told) { return told != 0 && told <= 1 + Failure::closed; }
@@ -114,6 +116,8 @@ bool Link::open() {
     }
     case Frame::stuck:
       return f.bytes == 0 && is_why(f.a);
+    case Frame::doing:
+      return f.a <= longest && f.bytes < activity_bytes && land(scratch_.data(), f.bytes);
     case Frame::call:
     case Frame::left:
     case Frame::pulse:
@@ -221,6 +225,10 @@ void Link::close() {
       std::memcpy(mirror_->reason, scratch_.data(), f.bytes);
       mirror_->reason[f.bytes] = 0;
       mirror_->poisoned.store(static_cast<uint32_t>(f.a), std::memory_order_release);
+      break;
+    case Frame::doing:
+      write(mirror_->doing, std::string(reinterpret_cast<const char*>(scratch_.data()), f.bytes),
+            Clock::now() - Clock::duration(f.a));
       break;
     case Frame::left:
       mirror_->left.store(1, std::memory_order_release);

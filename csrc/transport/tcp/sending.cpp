@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/outbox/activity.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
@@ -93,7 +94,9 @@ void Link::seal(Outgoing& to) {
   to.frame.sum = sum;
 }
 
-bool Link::compose(Outgoing& to) { return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || left(to); }
+bool Link::compose(Outgoing& to) {
+  return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || doing(to) || left(to);
+}
 
 // What the calls of this fingerprint are called, if the other end does not know it yet.
 bool Link::text(Outgoing& to, uint64_t fingerprint) {
@@ -183,6 +186,18 @@ bool Link::pulse(Outgoing& to) {
   pulse_ = false;
   begin(to, Frame::pulse, own_->beat.load(std::memory_order_relaxed),
         static_cast<uint32_t>(own_->waits_for.load(std::memory_order_relaxed)), waits, fingerprint);
+  return true;
+}
+
+// Clocks differ: it says for how long.
+bool Link::doing(Outgoing& to) {
+  Activity now;
+  if (own_->doing.version.load(std::memory_order_relaxed) == told_doing_ || !read(own_->doing, now)) return false;
+  told_doing_ = now.version;
+  begin(to, Frame::doing, static_cast<uint64_t>((Clock::now() - now.since).count()));
+  const auto* bytes = reinterpret_cast<const std::byte*>(now.text.data());
+  to.copy.assign(bytes, bytes + now.text.size());
+  attach(to, to.copy.data(), to.copy.size());
   return true;
 }
 

@@ -60,14 +60,16 @@ def _table(title: str, caption: str) -> Table:
 
 
 def versus_table(rows: Sequence[Row], title: str) -> Table:
-    """The libraries side by side, one line per size; the shortest time is green. The ratio is best peer / hocket; those
-    that are no peers have columns of their own."""
+    """The libraries side by side, one line per size; the shortest time is green. Where there are peers, the ratio is
+    best peer / hocket; those that are no peers have columns of their own."""
     table = _table(title, "")
     table.add_column("size", justify="right")
     libraries = names(rows)
     for key, name in libraries.items():
         table.add_column(name.replace(" (", "\n("), justify="right", style="bold" if key == "hocket" else "")
-    table.add_column("best peer\n/ hocket", justify="right")
+    has_peers = any(is_peer(key) for key in libraries)
+    if has_peers:
+        table.add_column("best peer\n/ hocket", justify="right")
     beside = [key for key in libraries if key != "hocket" and not is_peer(key)]
     for key in beside:
         table.add_column(f"{key.removeprefix('hocket ')}\n/ hocket", justify="right")
@@ -77,8 +79,9 @@ def versus_table(rows: Sequence[Row], title: str) -> Table:
         times_faster = ratio(group)
         mark = three(times_faster)
         colour = "red" if times_faster < 1 else "green"
+        marks = [mark if mark == "-" else f"[{colour}]{mark}[/]"] if has_peers else []
         others = [three(ratio(group, key.__eq__)) for key in beside]
-        table.add_row(binary(group[0]["bytes"]), *cells, mark if mark == "-" else f"[{colour}]{mark}[/]", *others)
+        table.add_row(binary(group[0]["bytes"]), *cells, *marks, *others)
     return table
 
 

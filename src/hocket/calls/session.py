@@ -20,7 +20,9 @@ from .._core import FORKED, Endpoint, Failure, Prepared
 from .._core import Session as Core
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
+from ..places import place, place_of
 from .executor import Executor
+from .whereabouts import Whereabouts, describe
 from .work import Work
 
 T = TypeVar("T")
@@ -46,6 +48,8 @@ KINDS = (
     Kind(GroupBroken, "{me} closed this group while another of its threads was in {what}"),
 )
 TIMEOUT, PEER_LOST, MISMATCH, CUSTOM_OP, INTERRUPTED, INTERNAL, CLOSED = range(7)
+TELL = (TIMEOUT, PEER_LOST, MISMATCH)  # where every rank is
+PATIENCE = 0.1  # seconds: who waits says where, before that
 
 
 class Session:
@@ -59,7 +63,7 @@ class Session:
         self.endpoint, self.rank, self.names = endpoint, rank, names
         self._disconnect = disconnect
         self.executor = Executor()
-        self.core = Core(endpoint, self.executor.requests, self.fail)
+        self.core = Core(endpoint, self.executor.requests, self.fail, place)
         self.errors: Counter[str] = Counter()  # that its calls and messages raised, by name
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
@@ -127,7 +131,7 @@ class Session:
         if error is None:
             self.require_usable(inside=True)
         if isinstance(error, Failure):
-            raised = self.explain(error, what, seconds)
+            raised = self.explain(error, what, seconds, broken=True)
             self.errors[type(raised).__name__] += 1
             if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
                 self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
@@ -138,11 +142,13 @@ class Session:
         self.errors[type(error).__name__] += 1
         interrupted = isinstance(error, KeyboardInterrupt)
         how = "was interrupted" if interrupted else f"failed with {_words(error)}"
-        self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, f"{self.names[self.rank]} {how} in {what}")
+        words = f"{self.names[self.rank]} {how} in {what}{place()}"
+        self._break(error, INTERRUPTED if interrupted else CUSTOM_OP, words)
         raise error
 
-    def explain(self, failure: Failure, what: str, seconds: float) -> HocketError:
-        """The public error for what ended `what`, in the words of the rank that found it."""
+    def explain(self, failure: Failure, what: str, seconds: float, *, broken: bool = False) -> HocketError:
+        """The public error for what ended `what`, in the words of the rank that found it, and where every rank is.
+        Where the group is `broken` by it, these are the words of the rank that found it first."""
         kind: int
         kind, peer, words, relayed = failure.args
         if relayed:
@@ -156,7 +162,16 @@ class Session:
         if kind == TIMEOUT and words:
             sentence = (sentence if peer >= 0 else "{me} waited {seconds:g} s in {what}") + ": {words}"
         went = "left the group" if words == "left" else words
-        return KINDS[kind].error(sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went))
+        text = sentence.format(me=me, whom=whom, what=what, words=words, seconds=seconds, went=went)
+        if kind not in TELL or len(self.names) == 1:
+            return KINDS[kind].error(text)
+        try:
+            # Who waited until the end has waited for others to say where they are; else they are just about to.
+            ranks = self.endpoint.survey(PATIENCE if broken and kind != TIMEOUT else 0.0, broken)
+        except Failure as earlier:
+            kind, _, words, _ = earlier.args
+            return KINDS[kind].error(words)
+        return KINDS[kind].error(text + describe([Whereabouts(*rank) for rank in ranks], self.rank, what + place()))
 
     def hear(self, error: HocketError) -> None:
         """Another rank's error, which is told to all, has been heard outside of a call."""
@@ -207,7 +222,7 @@ class Session:
                 return
             self._leaving = True
         if error is not None:
-            self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}")
+            self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}{place_of(error)}")
         if at_exit and self.executor.requests.elsewhere:  # a daemon, which the interpreter does not wait for either
             self.executor.dismiss()
         else:

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class _Plain:
+    """A command whose flags show no type in `--help`: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class _Group(_Plain, TyperGroup):
+    pass
+
+
+class _Command(_Plain, TyperCommand):
+    pass
+
 
 app = typer.Typer(
     name="hocket",
+    cls=_Group,
     help="""Collective communication between processes.
 
     Run a program as four ranks, each of which finds the others with hocket.init():
@@ -47,6 +70,8 @@ def main() -> None:
         if find_spec(f"{__name__}.{name}") is not None:
             module = import_module(f"{__name__}.{name}")
             settings = getattr(module, "SETTINGS", None)
-            command = app.command(name.replace("_", "-"), context_settings=settings, hidden=name in HIDDEN)
+            command = app.command(
+                name.replace("_", "-"), cls=_Command, context_settings=settings, hidden=name in HIDDEN
+            )
             command(getattr(module, name))
     app(prog_name="hocket")

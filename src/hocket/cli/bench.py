@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..bench.peers import Peer
     from ..bench.sweep import Effort
 
+STDOUT = Path("-")
 ALONE = ("barrier", "send_recv")  # which know no in place, nor do calls of objects
 
 
@@ -113,8 +114,15 @@ def bench(
     ] = "numpy",
     rounds: Annotated[int, typer.Option(min=1, help="In each, every library has its turn.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.001, help="About so long for one size of one library.")] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, instead of tables.")] = False,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures there.")] = None,
+    as_json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Also write all figures there, for programs; -: to stdout, instead of tables.",
+        ),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, as CSV.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Also draw time over size.")] = None,
 ) -> None:
     """Measure how long collectives take, as nccl-tests does, and other libraries beside them.
@@ -141,7 +149,7 @@ def bench(
 
         hocket bench scan broadcast_object --sizes 8,1K,256K --vs openmpi,mpich
 
-        hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json
+        hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json figures.json
 
         hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo --ranks 2,4
 
@@ -158,7 +166,7 @@ def bench(
     wanted = _understand(chosen, (begin, end, factor, sizes), worlds, (api, versus), effort, options)
     if plot is not None and find_spec("matplotlib") is None:
         raise typer.BadParameter("a plot needs matplotlib: pip install 'hocket[plot]'", param_hint="--plot")
-    rows = _measure(wanted, quiet=as_json)
+    rows = _measure(wanted, quiet=as_json == STDOUT)
     _write(rows, as_json, csv, plot)
     raise typer.Exit(1 if any(row["wrong"] or row["error"] for row in rows) else 0)
 
@@ -179,9 +187,9 @@ def _understand(
     beyond = (*SCANS, *OBJECTS)  # torch.distributed, or its backends
     torchs = (*(c for c in COLLECTIVES if c not in beyond), *TRAINING)
     known = torchs if versus[0] == "torch" else COLLECTIVES
-    chosen = list(known) if "all" in collectives else collectives
     with _blame("COLLECTIVE"):
-        _each_of(chosen, known, f"collective for --api {versus[0]}")
+        _each_of(collectives, (*known, "all"), f"collective for --api {versus[0]}")
+    chosen = list(known) if "all" in collectives else collectives
     libraries = _libraries(*versus, options, across=any(world.hosts for world in worlds))
     with _blame("--sizes" if sizes[3] else "-b, -e, -f"):
         spans = _sizes(*sizes)
@@ -337,11 +345,14 @@ def _print(rows: list[dict[str, Any]], collective: str, world: World) -> None:
             console.print(versus_table(beside, f"{place}, {'in place' if way else 'out of place'}, median time"))
 
 
-def _write(rows: list[dict[str, Any]], as_json: bool, csv: Path | None, plot: Path | None) -> None:
+def _write(rows: list[dict[str, Any]], as_json: Path | None, csv: Path | None, plot: Path | None) -> None:
     from ..bench import show
 
-    if as_json:
+    if as_json == STDOUT:
         show.write_json(rows, sys.stdout)
+    elif as_json is not None:
+        with as_json.open("w") as file:
+            show.write_json(rows, file)
     if csv is not None:
         with csv.open("w", newline="") as file:
             show.write_csv(rows, file)

@@ -28,7 +28,14 @@ def run(
         int, typer.Option("-n", "--size", parser=_size, metavar="N|auto", help="How many ranks; auto: one per core.")
     ] = "auto",  # type: ignore[assignment]
     module: Annotated[bool, typer.Option("-m", "--module", help="PROGRAM is a Python module.")] = False,
-    tag_output: Annotated[bool, typer.Option("--tag-output", help="Begin each line with its rank: [2] .")] = False,
+    tag_output: Annotated[
+        bool | None,
+        typer.Option(
+            "--tag-output/--no-tag-output",
+            help="Begin each line with its rank, [2]. Default: of several ranks, at a terminal.",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(min=0.001, metavar="SECONDS", help="End the whole job after that time, with code 124."),
@@ -63,7 +70,10 @@ def run(
     OMP_NUM_THREADS is set to 1 for more than one rank, unless it is set: ranks share the cores.
 
     Rank 0 reads the terminal; the others read nothing. When a rank fails, the others are ended, its error is what you
-    see last, and its exit code (128 + signal if it was killed) is the job's. Ctrl-C ends all; a second one at once.
+    see last, and its exit code (128 + signal if it was killed) is the job's. Equal errors of several ranks are shown
+    once, without hocket's own lines (python -X dev shows these). Ctrl-C ends all; a second one at once.
+
+    With --no-tag-output ranks write to the terminal themselves: colours, progress bars and editors work as alone.
 
     Examples:
 

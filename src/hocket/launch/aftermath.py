@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from ..errors import PeerLost
+from ..errors import HocketError, PeerLost
+from ..places import users_part
 
 CONSEQUENCE = 76  # EX_PROTOCOL of sysexits.h: a code that programs do not give by themselves
 PATIENCE = 2.0  # seconds that a consequence waits for its cause
@@ -41,23 +43,40 @@ def left_too_early(left: Sequence[P], words: str) -> P | None:
 
 def is_consequence(error: BaseException | None) -> bool:
     """Whether another rank's failure is at the root: `error`, or what it was raised from or during, is a PeerLost."""
-    chain: list[BaseException | None] = [error]
+    return error is not None and any(isinstance(link, PeerLost) for link in _chain(error))
+
+
+@contextmanager
+def trimmed(error: BaseException) -> Iterator[None]:
+    """Without the lines of hocket's own at the end of its traceback, and of those that it came from: to a user they are
+    no news. `python -X dev` keeps them."""
+    whole = [(link, link.__traceback__) for link in _chain(error)]
+    for link, trace in whole:
+        if isinstance(link, (HocketError, TypeError, ValueError)) and not sys.flags.dev_mode:
+            link.__traceback__ = users_part(trace)
+    yield
+    for link, trace in whole:
+        link.__traceback__ = trace
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """It, and what it was raised from or during, and so on."""
+    chain = [error]
     for link in chain:
-        if isinstance(link, PeerLost):
-            return True
-        if link is not None:
-            chain += [before for before in (link.__cause__, link.__context__) if before not in chain]
-    return False
+        chain += [before for before in (link.__cause__, link.__context__) if before is not None and before not in chain]
+    return chain
 
 
 def install() -> None:
-    """Let this process end with the exit code CONSEQUENCE where its uncaught error is one. It is printed as ever."""
+    """Let this process end with the exit code CONSEQUENCE where its uncaught error is one. It is printed as ever, but
+    for lines of hocket's own."""
     before = sys.excepthook
     if getattr(before, "tells_consequences", False):
         return
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
+        with trimmed(error):
+            before(kind, error, error.__traceback__)
         if is_consequence(error):
             sys.exit(CONSEQUENCE)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import selectors
 import shutil
 import signal
@@ -14,28 +13,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from ..config.children import Node, child_environ
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
+from ..words import named
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
+from .last_words import LastWords
+from .outputs import Output, Sink, write
 from .processes import Child, Guard, describe
 
-TAIL = 1 << 16  # bytes of a rank's errors that are kept
-LINES = 50  # of them are shown again
+LINES = 50  # of a rank's errors that are shown again
 TIMED_OUT = 124  # the exit code of timeout(1)
-_PROMPT = 0.05  # seconds that a begun line may wait for its end
+_MOMENT = 0.5  # seconds in which the others may say what they were in when one failed
+_SHOWN = 10.0  # seconds that last words may wait for those of others
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
-_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
 def run_command(
     command: Sequence[str],
     size: int,
     *,
-    tag_output: bool = False,
+    tag_output: bool | None = None,
     timeout: float | None = None,
     grace: float = processes.GRACE,
     node: Node | None = None,
@@ -45,8 +45,9 @@ def run_command(
     """Run `command` as `size` ranks and return the job's exit code.
 
     That is 0, or the code of the rank that failed first (128 + signal for one that was killed), 124 after `timeout`
-    seconds, or 128 + signal where this process is told to end. When a rank fails, the others get SIGTERM, and SIGKILL
-    `grace` seconds later; no process of the job outlives this call, or this process. To be called in the main thread.
+    seconds, or 128 + signal where this process is told to end. When a rank fails, the others get SIGTERM half a second
+    later, and SIGKILL `grace` seconds after that; no process of the job outlives this call, or this process. To be
+    called in the main thread. `tag_output`: each line begins with its rank; by default, of several ranks at a terminal.
     As one `node` of several it runs that one's part of the job, and the ranks meet where it says. They serve their
     metrics at `metrics`, a port or host:port, and those that follow, and write their timelines to `trace`, a folder.
     """
@@ -57,11 +58,12 @@ def run_command(
         if node is None:
             stack.enter_context(closing(StoreServer(address, secret=secret).start()))
         port = stack.enter_context(processes.reserved_port())
-        job = stack.enter_context(closing(_Job(signals, guard, tag_output, timeout, grace)))
+        tags = False if size == 1 and tag_output is None else tag_output
+        job = stack.enter_context(closing(_Job(signals, guard, LastWords(size), tags, timeout, grace)))
+        before = node.rank * size if node else 0
         for rank in range(size):
-            job.start(
-                rank, command, child_environ(rank, size, address, secret, port, node=node, metrics=metrics, trace=trace)
-            )
+            environ = child_environ(rank, size, address, secret, port, node=node, metrics=metrics, trace=trace)
+            job.start(before + rank, command, environ, reads=rank == 0)
         return job.run()
 
 
@@ -83,19 +85,23 @@ def command_line(argv: Sequence[str], *, module: bool = False) -> list[str]:
 class _Job:
     """The loop: outputs are passed on, ends are noted, and the first failure, signal or deadline ends all ranks."""
 
-    def __init__(self, signals: int, guard: Guard, tag: bool, timeout: float | None, grace: float) -> None:
+    def __init__(
+        self, signals: int, guard: Guard, words: LastWords, tags: bool | None, timeout: float | None, grace: float
+    ) -> None:
         self._guard = guard
-        self._tag = tag
-        # To a terminal the ranks write themselves, and see what it can do. Else we pass on whole lines.
-        self._piped = tag or not os.isatty(1)
+        self._words = words
+        self._out, self._err = Sink(1, tags), Sink(2, tags)
+        # To a terminal, where no tags are wanted, the ranks write themselves, and see what it can do.
+        self._piped = self._out.tags or not self._out.is_terminal
         self._grace = grace
         self._children: list[Child] = []
         self._running: set[Child] = set()
-        self._outputs: set[_Output] = set()
-        self._errors: dict[Child, _Output] = {}
-        self._last: _Output | None = None  # who spoke last
+        self._outputs: set[Output] = set()
+        self._errors: dict[Child, Output] = {}
+        self._last: Output | None = None  # who spoke last
         self._culprit: Child | None = None
-        self._verdict: tuple[int, str] | None = None  # the job's exit code and why, once it is ending
+        # The job's exit code, once it is ending, and what tells why.
+        self._verdict: tuple[int, Callable[[], str]] | None = None
         self._consequence: tuple[Child, int] | None = None  # who failed for lack of a peer, which is still awaited
         self._left: list[Child] = []  # who ended without an error, in this order
         self._clocks: dict[Callable[[], None], Deadline] = {}
@@ -104,16 +110,16 @@ class _Job:
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals, selectors.EVENT_READ, partial(self._signalled, signals))
 
-    def start(self, rank: int, command: Sequence[str], environ: dict[str, str]) -> None:
-        """Start one rank. The first one gets our stdin; where that is a terminal it leaves our session, or reading from
-        it would stop it."""
+    def start(self, rank: int, command: Sequence[str], environ: dict[str, str], *, reads: bool) -> None:
+        """Start one rank. One that `reads` gets our stdin; where that is a terminal it leaves our session, or reading
+        from it would stop it."""
         process = subprocess.Popen(
             command,
             env={**environ, "PYTHONUNBUFFERED": "1"} if self._piped else environ,
-            stdin=None if rank == 0 else subprocess.DEVNULL,
+            stdin=None if reads else subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._piped else None,
             stderr=subprocess.PIPE,
-            preexec_fn=os.setsid if rank == 0 and os.isatty(0) else os.setpgrp,
+            preexec_fn=os.setsid if reads and os.isatty(0) else os.setpgrp,
             bufsize=0,
         )
         self._guard.watch(process.pid)
@@ -122,9 +128,9 @@ class _Job:
         self._running.add(child)
         self._selector.register(child.fd, selectors.EVENT_READ, partial(self._ended, child))
         assert process.stderr is not None
-        self._errors[child] = self._relay(process.stderr, 2, rank)
+        self._errors[child] = self._relay(child, Output(process.stderr, self._err, rank, holds=True))
         if process.stdout is not None:
-            self._relay(process.stdout, 1, rank)
+            self._relay(child, Output(process.stdout, self._out, rank))
 
     def run(self) -> int:
         """Until all ranks have ended."""
@@ -141,9 +147,8 @@ class _Job:
         self._clocks = {self._kill: drain}  # only for the select of each turn: there is nothing left to kill
         while self._outputs and drain.left():
             self._turn()
-        code, why = self._verdict or (0, "")
-        if why:
-            self._say(why)
+        code, why = self._verdict or (0, str)
+        self._say(why())
         return code
 
     def close(self) -> None:
@@ -157,37 +162,37 @@ class _Job:
 
     def _turn(self) -> None:
         limits = [clock.left() for clock in self._clocks.values()]
-        limits += [_PROMPT for output in self._outputs if output.waits]
-        events = self._selector.select(min(limits, default=None))
-        for key, _ in events:
+        limits += [output.due.left() for output in self._outputs if output.due]
+        for key, _ in self._selector.select(min(limits, default=None)):
             key.data()
         for output in self._outputs:
-            if not events and output.waits:
-                self._pass_on(output, output.flush)
+            if output.due and not output.due.left():
+                self._pass_on(output.flush)
 
-    def _relay(self, source: IO[bytes], sink: int, rank: int) -> _Output:
-        colour = _COLOURS[rank % len(_COLOURS)]
-        tag = f"\x1b[{colour}m[{rank}]\x1b[0m " if os.isatty(sink) else f"[{rank}] "
-        output = _Output(source, sink, tag.encode() if self._tag else b"")
+    def _relay(self, child: Child, output: Output) -> Output:
         self._outputs.add(output)
-        self._selector.register(source, selectors.EVENT_READ, partial(self._pump, output))
+        self._selector.register(output.source, selectors.EVENT_READ, partial(self._pump, child, output))
         return output
 
-    def _pump(self, output: _Output) -> None:
-        if self._pass_on(output, output.pump):
+    def _pump(self, child: Child, output: Output) -> None:
+        if self._pass_on(output.pump) and not output.has_ended:
             self._last = output
-        else:
-            self._selector.unregister(output.source)
-            self._outputs.discard(output)
-            output.source.close()
+            return
+        self._selector.unregister(output.source)
+        self._outputs.discard(output)
+        output.source.close()
+        if output.last_words:
+            self._words.add(child.rank, str(child), output.last_words.decode(errors="replace"))
+            self._clocks.setdefault(self._show, Deadline(_SHOWN))
 
-    def _pass_on(self, output: _Output, how: Callable[[], bool]) -> bool:
+    def _pass_on(self, how: Callable[[], None]) -> bool:
         try:
-            return how()
+            how()
         except BrokenPipeError:  # nobody reads us any longer
             if self._verdict is None:
-                self._stop(128 + signal.SIGPIPE, "")
+                self._stop(128 + signal.SIGPIPE, str)
             return False
+        return True
 
     def _ended(self, child: Child) -> None:
         self._selector.unregister(child.fd)
@@ -209,30 +214,45 @@ class _Job:
 
     def _blame(self, child: Child, code: int) -> None:
         self._culprit = child
+        early = left_too_early(self._left, self._errors[child].words) if code == CONSEQUENCE else None
+        why = partial(self._blamed, child, code, early, still_running=bool(self._running))
+        self._stop(code if code > 0 else 128 - code, why, at_once=False)
+
+    def _blamed(self, child: Child, code: int, early: Child | None, *, still_running: bool) -> str:
+        """The verdict in words, where all that failed alike are named together."""
         how = describe(code) + (", for a peer was lost" if code == CONSEQUENCE else "")
-        others = "; the others were ended" if self._running else ""
-        why = f"{child} failed first: {how}{others}"
-        if code == CONSEQUENCE and (early := left_too_early(self._left, self._errors[child].words)) is not None:
-            needed = "ended first (exit code 0), while the others still needed it"
-            why = f"{early} {needed}; {child} then failed: {how}{others}"
-        self._stop(code if code > 0 else 128 - code, why)
+        alike = self._words.alike(child.rank)
+        still_running = still_running and len(alike) < len(self._children) - (early is not None)
+        others = f"{how}{'; the others were ended' if still_running else ''}"
+        who = named(alike) if len(alike) > 1 else str(child)
+        if early is not None:
+            return f"{early} ended first (exit code 0), while the others still needed it; {who} then failed: {others}"
+        return f"{who} failed{'' if len(alike) > 1 else ' first'}: {others}"
 
     def _timed_out(self) -> None:
         if self._verdict is None:
             who = ", ".join(str(child) for child in self._children if child in self._running)
-            self._stop(TIMED_OUT, f"the job's time is over; these were still running: {who}")
+            self._stop(TIMED_OUT, lambda: f"the job's time is over; these were still running: {who}")
 
     def _signalled(self, signals: int) -> None:
         for number in os.read(signals, 64):
             name = signal.Signals(number).name
             if self._verdict is None:
-                self._stop(128 + number, f"{name}: the job was ended", number)
+                self._stop(128 + number, partial("{}: the job was ended".format, name), number)
             else:
                 self._kill()
 
-    def _stop(self, code: int, why: str, number: int = signal.SIGTERM) -> None:
+    def _stop(self, code: int, why: Callable[[], str], number: int = signal.SIGTERM, *, at_once: bool = True) -> None:
         self._verdict = (code, why)
-        self._clocks = {self._kill: Deadline(self._grace)}
+        self._clocks = {ring: clock for ring, clock in self._clocks.items() if ring == self._show}
+        end = partial(self._end, number)
+        if at_once:
+            end()
+        else:
+            self._clocks[end] = Deadline(_MOMENT)
+
+    def _end(self, number: int) -> None:
+        self._clocks[self._kill] = Deadline(self._grace)
         for child in self._running:
             child.signal(number)
             child.signal(signal.SIGCONT)  # a stopped process hears nothing
@@ -241,65 +261,27 @@ class _Job:
         for child in self._running:
             child.signal(signal.SIGKILL)
 
-    def _say(self, why: str) -> None:
-        """The headline, and under it the culprit's last words, unless they are what was printed last anyway."""
-        red, plain = ("\x1b[1;31m", "\x1b[0m") if os.isatty(2) else ("", "")
-        text = f"{red}hocket run: {why}{plain}\n".encode()
-        errors = self._errors[self._culprit] if self._culprit else None
-        if errors is not None and errors is not self._last:
-            text += b"".join(errors.tail.splitlines(keepends=True)[-LINES:])
+    def _show(self) -> None:
+        """The last words of those that have ended."""
         with suppress(OSError):
-            _write(2, text)
+            write(2, self._words.take().encode())
 
-
-class _Output:
-    """One stream of one rank on its way to ours, by whole lines, so that ranks do not write into each other's."""
-
-    def __init__(self, source: IO[bytes], sink: int, tag: bytes) -> None:
-        self.source = source
-        self.sink = sink
-        self.tag = tag
-        self.tail = b""  # the last of it, to be shown again
-        self._line = b""  # begun, and not yet passed on
-
-    @property
-    def waits(self) -> bool:
-        """Whether a begun line, a prompt perhaps, should not wait long for its end."""
-        return bool(self._line) and not self.tag
-
-    @property
-    def words(self) -> str:
-        """The last of it, as text."""
-        return self.tail.decode(errors="replace")
-
-    def pump(self) -> bool:
-        """Pass on what there is. False at the end of file."""
-        data = os.read(self.source.fileno(), 1 << 16)
-        self.tail = (self.tail + data)[-TAIL:]
-        whole, newline, rest = data.rpartition(b"\n")
-        if newline:
-            whole, self._line = self._line + whole + newline, rest
-            lines = whole.splitlines(keepends=True) if self.tag else [whole]
-            _write(self.sink, b"".join(self.tag + line for line in lines))
+    def _say(self, why: str) -> None:
+        """What others ended with, the headline, and under it the culprit's words, unless they are what was printed last
+        anyway."""
+        red, plain = ("\x1b[1;31m", "\x1b[0m") if self._err.is_terminal else ("", "")
+        headline = f"{red}hocket run: {why}{plain}\n" if why else ""
+        if self._culprit is None:
+            text = self._words.take() + headline
         else:
-            self._line += rest
-        if not data or len(self._line) > TAIL:
-            self.flush()
-        return bool(data)
-
-    def flush(self) -> bool:
-        """Pass on the begun line too."""
-        if self._line:
-            _write(self.sink, self.tag + self._line + (b"\n" if self.tag else b""))
-            self._line = b""
-        return True
-
-
-def _write(sink: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        select.select([], [sink], [])  # somebody may have made our terminal non-blocking
-        view = view[os.write(sink, view) :]
+            errors = self._errors[self._culprit]
+            text = self._words.take(besides=self._culprit.rank) + headline
+            if self._words:
+                text += self._words.take()
+            elif errors is not self._last:
+                text += "".join(errors.words.splitlines(keepends=True)[-LINES:])
+        with suppress(OSError):
+            write(2, text.encode())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost
-from .aftermath import PATIENCE, Process, is_consequence, left_too_early
+from .aftermath import PATIENCE, Process, is_consequence, left_too_early, trimmed
 
 
 class RemoteTraceback(Exception):
@@ -59,10 +59,11 @@ def _failed(error: BaseException, dumps: Callable[[Any], bytes]) -> Report:
     pickled = None
     with suppress(Exception):
         pickled = dumps(error) if isinstance(error, Exception) else None
-    frame = error.__traceback__
-    while frame and frame.tb_next and frame.tb_frame.f_code.co_filename == __file__:  # this page is no news
-        frame = frame.tb_next
-    trace = "".join(traceback.format_exception(type(error), error, frame))
+    with trimmed(error):
+        frame = error.__traceback__
+        while frame and frame.tb_next and frame.tb_frame.f_code.co_filename == __file__:  # this page is no news
+            frame = frame.tb_next
+        trace = "".join(traceback.format_exception(type(error), error, frame))
     summary = traceback.format_exception_only(type(error), error)[-1].strip()
     return Report(error=pickled, summary=summary, trace=trace, consequence=is_consequence(error))
 

@@ -14,6 +14,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from ..words import named
 from .seal import seal, unseal
 from .sockets import USED_UP
 from .store import Absent, Store, Taken
@@ -166,7 +167,7 @@ def exchange(store: Store, rank: int, size: int, blob: bytes, limit: Deadline | 
         here = [peer for peer in range(size) if _wrote(store, f"{prefix}{peer}")]
     missing = [peer for peer in range(size) if peer not in here]
     raise RendezvousError(
-        f"{_ranks(missing)} did not arrive within {deadline}; {_ranks(here)} did. "
+        f"{named(missing)} did not arrive within {deadline}; {named(here)} did. "
         "Every rank must make this call: look for an earlier error there, or give a longer timeout"
     )
 
@@ -177,9 +178,3 @@ def _wrote(store: Store, key: str) -> bool:
     except Absent:
         return False
     return True
-
-
-def _ranks(ranks: list[int]) -> str:
-    if not ranks:
-        return "none"
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,23 @@
+#include "python/in_call.h"
+
+#include <nanobind/stl/string.h>
+
+#include "python/gil.h"
+
+namespace hocket {
+
+thread_local constinit InCall* InCall::current = nullptr;
+
+void InCall::report() {
+  if (!place_.is_valid()) return;
+  std::string text = prepared_ != nullptr ? prepared_->title() : *text_;
+  if (prepared_ != nullptr && endpoint_.number() != before_) {
+    text += " (call " + std::to_string(endpoint_.number()) + ")";
+  }
+  const nb::object place = place_;  // which may let go of itself
+  const nb::object where = with_python([&] { return place(); });
+  told_ = true;
+  endpoint_.report(this, text + nb::cast<std::string>(where), begun_);
+}
+
+}  // namespace hocket
