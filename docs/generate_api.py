@@ -102,7 +102,8 @@ def entries(name: str, thing: Any) -> Iterator[str]:
 
 def members(thing: type) -> Iterator[tuple[str, Any]]:
     """Those of a class itself; of the group, whose families of calls are a class each, those of all of them."""
-    for each in reversed(thing.__mro__) if thing is hocket.Group else [thing]:
+    mro = thing.__mro__
+    for each in (*mro[2:], mro[1], mro[0]) if thing is hocket.Group else [thing]:
         if each is not object:
             yield from vars(each).items()
 
