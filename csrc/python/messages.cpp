@@ -24,7 +24,7 @@ using namespace nb::literals;
 namespace {
 
 constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
-constexpr unsigned patience = 128;  // turns of a wait, which does not sleep in so few
+constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few
 
 nb::handle request_type;
 
@@ -263,10 +263,10 @@ nb::object Messages::send(nb::object x, int to, int64_t tag, const std::string& 
                           bool pickled) {
   std::string meta = pickled ? std::string(object_meta) + std::to_string(bytes_of(x)) + "]" : formats_.of(x);
   Mailbox::Memory held = Retired::hold(retired_, x);
-  nb::object made =
-      begin(text, seconds, MessageRequest::known, [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
-        return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
-      });
+  nb::object made = begin(text, seconds, MessageRequest::known,
+                          [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
+                            return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
+                          });
   return outcome(std::move(made), waits);
 }
 
@@ -274,10 +274,10 @@ nb::object Messages::receive(int source, int64_t tag, nb::object memory, nb::obj
                              const std::string& text, double seconds, bool waits, bool sourced) {
   std::string meta = formats_.of(memory);
   Mailbox::Memory held = Retired::hold(retired_, memory);
-  nb::object made =
-      begin(text, seconds, MessageRequest::known, [&, to = data(memory), bytes = bytes_of(memory)](Mailbox& mailbox, Deadline) {
-        return mailbox.receive(source, tag, std::move(meta), to, bytes, std::move(held));
-      });
+  nb::object made = begin(text, seconds, MessageRequest::known,
+                          [&, to = data(memory), bytes = bytes_of(memory)](Mailbox& mailbox, Deadline) {
+                            return mailbox.receive(source, tag, std::move(meta), to, bytes, std::move(held));
+                          });
   MessageRequest& request = *nb::inst_ptr<MessageRequest>(made);
   request.memory_ = std::move(memory);
   request.array_ = std::move(array);
@@ -445,8 +445,7 @@ void bind_messages(nb::module_& m) {
                      .def_prop_ro("source", &MessageRequest::source);
   nb::class_<Messages>(m, "Messages", nb::type_slots(slots_of<Messages>))
       .def(nb::init<nb::object, const nb::list&, nb::object>(), "session"_a, "dtypes"_a, "explain"_a)
-      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a,
-           "pickled"_a)
+      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a, "pickled"_a)
       .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a,
            "waits"_a, "sourced"_a)
       .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a, "sourced"_a,

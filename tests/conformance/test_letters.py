@@ -107,6 +107,7 @@ def waiting(group: Any) -> None:
     assert [int(x[0]) for x in hocket.wait_all(coming, timeout=10)] == [0, 10, 20]
     mixed = [group.recv(left, tag=9, async_op=True), group.all_reduce(np.ones(3), async_op=True)]
     assert hocket.wait_any(mixed)[0] == 1
+    group.barrier()
     group.send(np.ones(1), right, tag=9)
     hocket.wait_all(mixed)
     assert hocket.wait_all([]) == []
