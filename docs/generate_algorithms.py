@@ -48,10 +48,10 @@ TABLES = """\
 ## The tables
 
 Numbers are for n = {sizes} ranks, in this order. The facts are what `check` proves: *in place*, it is
-right also where the output is the memory of the input; *same everywhere*, all ranks get the same bits; *any size*, the
-bits of an element do not depend on how long the vector is; *rank order*, operands are folded in the order of the ranks,
-so that the operator need not commute; these three where something is folded. *Any blocks*: in an all-to-all, what ranks
-send to each other may differ in size.
+right also where the output is the memory of the input; *same everywhere*, all ranks get the same bits, or in a scan
+those of the rank before with one operand more; *any size*, the bits of an element do not depend on how long the
+vector is; *rank order*, operands are folded in the order of the ranks, so that the operator need not commute; these
+three where something is folded. *Any blocks*: in an all-to-all, what ranks send to each other may differ in size.
 
 The hierarchical ones are told where the ranks lie: here on two hosts, the first half on one. H is the number of
 hosts. `hocket show all_reduce hierarchical --hosts 4,4,2` shows another arrangement.

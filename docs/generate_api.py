@@ -33,9 +33,14 @@ itself: `hocket --help`. The algorithms have [a page of their own](algorithms.md
 PARTS: dict[str, list[tuple[str, Any]]] = {
     "Starting": [("hocket.init", hocket.init), ("hocket.spawn", hocket.spawn)],
     "Groups": [("hocket.Group", hocket.Group)],
+    "Operators": [("hocket.whole_rows", hocket.whole_rows)],
     "What calls give back": [
         ("hocket.Work", hocket.Work),
+        ("hocket.wait_all", hocket.wait_all),
+        ("hocket.wait_any", hocket.wait_any),
         ("Message", Message),
+        ("hocket.Received", hocket.Received),
+        ("hocket.Envelope", hocket.Envelope),
         ("Statistics", Statistics),
         ("Topology", Topology),
     ],
@@ -86,13 +91,21 @@ def entries(name: str, thing: Any) -> Iterator[str]:
     is_error = issubclass(thing, BaseException)
     own = thing.__dict__.get("__init__")
     yield entry(name, thing, with_signature=not is_error and name != "hocket.Group" and own is not None)
-    for member, value in thing.__dict__.items():
+    for member, value in members(thing):
         if member.startswith("_") or is_error:
             continue
         if isinstance(value, property) or is_cached(value):
             yield f"### {name.rpartition('.')[2]}.{member}\n\n{doc(value)}\n"
         elif callable(value) or isinstance(value, (staticmethod, classmethod)):
             yield entry(f"{name.rpartition('.')[2]}.{member}", getattr(thing, member))
+
+
+def members(thing: type) -> Iterator[tuple[str, Any]]:
+    """Those of a class itself; of the group, whose families of calls are a class each, those of all of them."""
+    mro = thing.__mro__
+    for each in (*mro[2:], mro[1], mro[0]) if thing is hocket.Group else [thing]:
+        if each is not object:
+            yield from vars(each).items()
 
 
 def is_cached(value: Any) -> bool:

@@ -48,6 +48,8 @@ def test_what_every_pass_rounds_is_folded_in_one() -> None:
         for bit in range(36):
             taken = choose("all_reduce", 1 << bit, 8, Topology.of(places), one_pass=True).algorithm
             assert taken in ("one_shot", "two_shot"), (places, bit)
+            for scan in ("scan", "exscan"):
+                assert choose(scan, 1 << bit, 8, Topology.of(places), one_pass=True).algorithm == "direct"
 
 
 def test_the_choice_does_not_show_in_the_bits() -> None:

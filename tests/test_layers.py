@@ -28,7 +28,7 @@ PYTHON = {
     "bench": "torch hocket tuning plans arrays _core",
     "torch": "group calls rendezvous config arrays deadline errors",
     "ray": "launch config addresses deadline errors",
-    "hocket": "group launch calls plans errors",
+    "hocket": "group launch calls plans arrays errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
     "observe": "calls config errors _core",
     "calls": "run tuning plans arrays places words deadline errors _core",
@@ -69,6 +69,7 @@ PACKAGES = {
     "ml_dtypes": {"arrays", "bench.peers"},
     "msgpack": {"rendezvous"},
     "rich": {"bench.show", "cli"},
+    "typing_extensions": {"group"},  # read by type checkers only, which all have it
     "typer": {"cli"},
     "torch": {"torch", "bench.peers"},
     "ray": {"ray"},

@@ -264,6 +264,18 @@ std::optional<Envelope> Mailbox::probe(int source, int64_t tag) {
   require_peer(source, any_source);
   const Lock lock(mutex_);
   move_all();
+  return unclaimed(source, tag);
+}
+
+Envelope Mailbox::probe(int source, int64_t tag, Deadline deadline) {
+  require_peer(source, any_source);
+  std::optional<Envelope> found;
+  await(source, deadline, [&] { return (found = unclaimed(source, tag)).has_value(); });
+  return *found;
+}
+
+std::optional<Envelope> Mailbox::unclaimed(int source, int64_t tag) const {
+  if (closed_) throw *closed_;
   if (const Arrival* message = matching_->first_for(source, tag)) return message->envelope;
   if (source != any_source && incoming_[source].failure) throw *incoming_[source].failure;
   return std::nullopt;

@@ -76,8 +76,9 @@ class Mailbox {
   // Nobody will ask again for what an open receive gets: it still takes its message, which is dropped.
   void forget(const Ticket& ticket);
 
-  // The earliest message that no receive has claimed, if there is one.
+  // The earliest message that no receive has claimed, if there is one; or wait for it.
   std::optional<Envelope> probe(int source, int64_t tag);
+  Envelope probe(int source, int64_t tag, Deadline deadline);
 
   // A whole send at once, if the message is short and nothing stands in its way; false: nothing was done.
   bool send_now(int destination, int64_t tag, std::string_view meta, const void* data, uint64_t bytes);
@@ -133,6 +134,7 @@ class Mailbox {
   void await(int peer, Deadline deadline, Ready ready);
   template <class Ready>
   void await(const Ticket& ticket, Deadline deadline, Ready ready);
+  std::optional<Envelope> unclaimed(int source, int64_t tag) const;
   std::string unclaimed_before(const Operation& receive) const;
 
   // moving.cpp; the lock is held

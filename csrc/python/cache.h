@@ -30,6 +30,8 @@ struct Method {
     all_reduce,
     reduce,
     reduce_scatter,
+    scan,
+    exscan,
     broadcast,
     scatter,
     all_gather,

@@ -39,6 +39,8 @@ constexpr Grammar grammar_of(int method) {
   constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out);
   switch (method) {
     case Method::all_reduce:
+    case Method::scan:
+    case Method::exscan:
       return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op)};
     case Method::reduce:
       return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::root)};

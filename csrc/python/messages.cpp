@@ -23,7 +23,8 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr unsigned patience = 128;  // turns of a wait, which does not sleep in so few
+constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
+constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few
 
 nb::handle request_type;
 
@@ -228,7 +229,7 @@ namespace {
 
 // `begin` is without Python's lock: the mailbox may be busy for a while, or have no room.
 template <class Begin>
-nb::object Messages::begin(const std::string& text, double seconds, bool open, const Begin& begin) {
+nb::object Messages::begin(const std::string& text, double seconds, int kind, const Begin& begin) {
   const Deadline until = in(seconds);
   ++slow;
   Mailbox::Ticket ticket;
@@ -242,47 +243,65 @@ nb::object Messages::begin(const std::string& text, double seconds, bool open, c
   retired_->let_go();
   nb::object request = nb::inst_alloc(request_type);
   new (nb::inst_ptr<MessageRequest>(request))
-      MessageRequest(nb::find(this), std::move(ticket), text, seconds, until, open);
+      MessageRequest(nb::find(this), std::move(ticket), text, seconds, until, static_cast<MessageRequest::Kind>(kind));
   nb::inst_mark_ready(request);
   return request;
 }
 
 namespace {
 
-nb::object outcome(nb::object request, bool waits) {
-  return waits ? nb::inst_ptr<MessageRequest>(request)->wait(std::nullopt) : request;
+nb::object outcome(nb::object made, bool waits, bool sourced = false) {
+  if (!waits) return made;
+  MessageRequest& request = *nb::inst_ptr<MessageRequest>(made);
+  nb::object result = request.wait(std::nullopt);
+  return sourced ? nb::make_tuple(result, request.source()) : result;
 }
 
 }  // namespace
 
-nb::object Messages::send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits) {
-  std::string meta = formats_.of(x);
+nb::object Messages::send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits,
+                          bool pickled) {
+  std::string meta = pickled ? std::string(object_meta) + std::to_string(bytes_of(x)) + "]" : formats_.of(x);
   Mailbox::Memory held = Retired::hold(retired_, x);
-  nb::object made =
-      begin(text, seconds, false, [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
-        return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
-      });
+  nb::object made = begin(text, seconds, MessageRequest::known,
+                          [&, from = data(x), bytes = bytes_of(x)](Mailbox& mailbox, Deadline until) {
+                            return mailbox.send(to, tag, std::move(meta), from, bytes, until, std::move(held));
+                          });
   return outcome(std::move(made), waits);
 }
 
 nb::object Messages::receive(int source, int64_t tag, nb::object memory, nb::object array, nb::object out,
-                             const std::string& text, double seconds, bool waits) {
+                             const std::string& text, double seconds, bool waits, bool sourced) {
   std::string meta = formats_.of(memory);
   Mailbox::Memory held = Retired::hold(retired_, memory);
-  nb::object made =
-      begin(text, seconds, false, [&, to = data(memory), bytes = bytes_of(memory)](Mailbox& mailbox, Deadline) {
-        return mailbox.receive(source, tag, std::move(meta), to, bytes, std::move(held));
-      });
+  nb::object made = begin(text, seconds, MessageRequest::known,
+                          [&, to = data(memory), bytes = bytes_of(memory)](Mailbox& mailbox, Deadline) {
+                            return mailbox.receive(source, tag, std::move(meta), to, bytes, std::move(held));
+                          });
   MessageRequest& request = *nb::inst_ptr<MessageRequest>(made);
   request.memory_ = std::move(memory);
   request.array_ = std::move(array);
   request.result_ = std::move(out);
-  return outcome(std::move(made), waits);
+  return outcome(std::move(made), waits, sourced);
 }
 
-nb::object Messages::receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits) {
+nb::object Messages::receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits,
+                                 bool sourced, bool pickled) {
   const auto post = [&](Mailbox& mailbox, Deadline) { return mailbox.receive(source, tag); };
-  return outcome(begin(text, seconds, true, post), waits);
+  const MessageRequest::Kind kind = pickled ? MessageRequest::open_object : MessageRequest::open;
+  return outcome(begin(text, seconds, kind, post), waits, sourced);
+}
+
+nb::object Messages::probe(int source, int64_t tag, const std::string& text, double seconds, bool waits) {
+  std::optional<Envelope> found;
+  try {
+    const Unlocked unlocked;
+    found = waits ? mailbox().probe(source, tag, in(seconds)) : mailbox().probe(source, tag);
+  } catch (const Failure&) {
+    raise(explained(text, seconds));
+  }
+  if (!found) return nb::none();
+  return nb::make_tuple(found->source, found->meta, found->bytes);
 }
 
 Messages::Moved Messages::moved(int peer) const {
@@ -306,7 +325,7 @@ void Messages::close() {
 // ---- one message ----------------------------------------------------------------------------------------------------
 
 MessageRequest::~MessageRequest() {
-  if (open_ && !over_ && !messages().forked()) mailbox().forget(ticket_);
+  if (kind_ != known && !over_ && !messages().forked()) mailbox().forget(ticket_);
 }
 
 MessageRequest::Settling MessageRequest::settle() {
@@ -326,7 +345,7 @@ nb::object MessageRequest::wait(std::optional<double> within) {
     const Session& session = messages().session();
     const InCall in_call(session.endpoint(), session.place(), text_, Clock::now());
     try {
-      if (open_) {
+      if (kind_ != known) {
         Envelope envelope;
         {
           const Unlocked unlocked;
@@ -361,8 +380,16 @@ void MessageRequest::accept(const Envelope& envelope) {
     const Settling lock = settle();
     if (memory_.is_valid() || over_) return;
   }
+  const bool is_object = envelope.meta.starts_with(object_meta);
+  if (is_object != (kind_ == open_object)) {
+    const std::string what = is_object ? "it sent an object: receive it with recv_object"
+                                       : "it sent an array, " + envelope.meta + ": receive it with recv";
+    mailbox().cancel(ticket_, {Failure::mismatch, envelope.source, what});
+    return;  // the wait for it tells
+  }
   try {
-    made = messages().formats_.fresh(envelope.meta, envelope.bytes);
+    const std::string meta = is_object ? "uint8" + envelope.meta.substr(object_meta.size() - 1) : envelope.meta;
+    made = messages().formats_.fresh(meta, envelope.bytes);
   } catch (nb::python_error& error) {
     mailbox().cancel(ticket_, {Failure::internal, envelope.source, "there is no memory for what it sent"});
     return end(nb::borrow(error.value()));
@@ -401,7 +428,7 @@ bool MessageRequest::over() {
   bool done;
   {
     const Unlocked unlocked;
-    done = mailbox().done(ticket_);
+    done = mailbox().done(ticket_) || Clock::now() >= until_;
   }
   messages().retired_->let_go();
   return done;
@@ -418,10 +445,12 @@ void bind_messages(nb::module_& m) {
                      .def_prop_ro("source", &MessageRequest::source);
   nb::class_<Messages>(m, "Messages", nb::type_slots(slots_of<Messages>))
       .def(nb::init<nb::object, const nb::list&, nb::object>(), "session"_a, "dtypes"_a, "explain"_a)
-      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
+      .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a, "pickled"_a)
       .def("receive", &Messages::receive, "source"_a, "tag"_a, "memory"_a, "array"_a, "out"_a, "text"_a, "seconds"_a,
-           "waits"_a)
-      .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
+           "waits"_a, "sourced"_a)
+      .def("receive_new", &Messages::receive_new, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a, "sourced"_a,
+           "pickled"_a)
+      .def("probe", &Messages::probe, "source"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a)
       .def("moved", &Messages::moved, "peer"_a)
       .def_rw("quick", &Messages::quick)
       .def_ro("fast", &Messages::fast)

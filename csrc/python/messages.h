@@ -78,11 +78,17 @@ class Messages {
   // Begins an operation, and gives back the request; or its result, if it `waits`. That is not for the caller to do: a
   // signal's handler that raises in between would leave behind an operation that nobody knows. `x` and `memory` are
   // contiguous; what comes in `memory` is for `array`, which may be the same, and `out` is what the request gives back
-  // then.
-  nb::object send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits);
+  // then. `pickled`: `x` holds the bytes of an object, which is received by who expects one; `sourced`: the result of a
+  // receive is a pair, with the rank that it came from.
+  nb::object send(nb::object x, int to, int64_t tag, const std::string& text, double seconds, bool waits, bool pickled);
   nb::object receive(int source, int64_t tag, nb::object memory, nb::object array, nb::object out,
-                     const std::string& text, double seconds, bool waits);
-  nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits);
+                     const std::string& text, double seconds, bool waits, bool sourced);
+  nb::object receive_new(int source, int64_t tag, const std::string& text, double seconds, bool waits, bool sourced,
+                         bool pickled);
+
+  // The source, meta and bytes of the next message that a receive would get; None if there is none, or, where this
+  // waits, it fails after so many seconds.
+  nb::object probe(int source, int64_t tag, const std::string& text, double seconds, bool waits);
 
   bool quick = true;            // whether the fast path may be taken
   uint64_t fast = 0, slow = 0;  // messages that went the fast path, and others; by Python's lock
@@ -101,7 +107,7 @@ class Messages {
   friend class MessageRequest;
 
   template <class Begin>
-  nb::object begin(const std::string& text, double seconds, bool open, const Begin& begin);
+  nb::object begin(const std::string& text, double seconds, int kind, const Begin& begin);
   nb::object explained(const std::string& text, double seconds);  // what a handler has caught
   Session& session() const { return *nb::inst_ptr<Session>(session_); }
   Mailbox& mailbox() const { return session().endpoint().mailbox(); }
@@ -117,13 +123,15 @@ class Messages {
 // A message in flight.
 class MessageRequest {
  public:
-  MessageRequest(nb::object owner, Mailbox::Ticket ticket, std::string text, double seconds, Deadline until, bool open)
+  enum Kind { known, open, open_object };  // open: receives into a new array
+
+  MessageRequest(nb::object owner, Mailbox::Ticket ticket, std::string text, double seconds, Deadline until, Kind kind)
       : owner_(std::move(owner)),
         ticket_(std::move(ticket)),
         text_(std::move(text)),
         seconds_(seconds),
         until_(until),
-        open_(open) {}
+        kind_(kind) {}
   ~MessageRequest();
 
   // The result, or its error is raised, by the deadline of the call or `within` seconds, if that is sooner; then the
@@ -151,7 +159,7 @@ class MessageRequest {
   const std::string text_;
   const double seconds_;
   const Deadline until_;
-  const bool open_;  // receives into a new array
+  const Kind kind_;
   // Of a receive: the contiguous memory that the message comes in, the array that it is for, and what is given back.
   nb::object memory_, array_, result_ = nb::none();
   nb::object error_;

@@ -9,7 +9,9 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from importlib.metadata import version as _version
 
-from .calls.work import Work
+from .arrays.ops import whole_rows
+from .calls.messages import Envelope, Received
+from .calls.work import Work, wait_all, wait_any
 from .errors import (
     CollectiveTimeout,
     GroupBroken,
@@ -31,6 +33,7 @@ __version__ = _version("hocket")
 
 __all__ = [
     "CollectiveTimeout",
+    "Envelope",
     "Facts",
     "Group",
     "GroupBroken",
@@ -39,6 +42,7 @@ __all__ = [
     "PeerLost",
     "Plan",
     "PlanError",
+    "Received",
     "RendezvousError",
     "Work",
     "check",
@@ -47,4 +51,7 @@ __all__ = [
     "interpret",
     "plan",
     "spawn",
+    "wait_all",
+    "wait_any",
+    "whole_rows",
 ]

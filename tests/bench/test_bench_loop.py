@@ -74,7 +74,7 @@ def test_what_a_library_lacks_is_not_timed() -> None:
 def straightforward(task: Task, size: int, turn: int, root: int) -> list[Any]:
     """What every rank gets, the long way."""
     block = task.count // size
-    own = task.count if task.collective not in ("all_gather", "gather") else block
+    own = block if task.collective.removesuffix("_object") in ("all_gather", "gather") else task.count
     x = [vector(task, rank, turn, own) for rank in range(size)]
     total = sum(x[1:], x[0])
     parts = [slice(rank * block, (rank + 1) * block) for rank in range(size)]
@@ -92,7 +92,9 @@ def straightforward(task: Task, size: int, turn: int, root: int) -> list[Any]:
         "all_to_all": [np.concatenate([x[other][parts[rank]] for other in range(size)]) for rank in range(size)],
         "barrier": [None] * size,
         "send_recv": [None if pair is None else x[min(rank, pair)] for rank, pair in enumerate(pairs)],
-    }[task.collective]
+        "scan": [np.sum(x[: rank + 1], axis=0, dtype=total.dtype) for rank in range(size)],
+        "exscan": [None, *(np.sum(x[:rank], axis=0, dtype=total.dtype) for rank in range(1, size))],
+    }[task.collective.removesuffix("_object")]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

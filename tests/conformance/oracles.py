@@ -16,14 +16,15 @@ from hocket.arrays.ops import BFLOAT16, DTYPES, NAMES
 from hocket.plans.algorithms import names
 
 Array = np.ndarray
-REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+REDUCING = ("all_reduce", "reduce", "reduce_scatter", "scan", "exscan")
+SCANS = ("scan", "exscan")
 ROOTED = ("reduce", "broadcast", "scatter", "gather")
 JOINING = ("gather", "all_gather")
 SPLITTING = ("scatter", "reduce_scatter", "all_to_all")
 
 # Every algorithm is proved, and the engine knows none from another: those that are asked for by name only, and ask
 # nothing new of it, are tried with a part of the cases.
-SAMPLED = ("recursive_halving", "circulant", "bruck", "double_binary_tree", "torus")
+SAMPLED = ("recursive_halving", "circulant", "bruck", "double_binary_tree", "torus", "brent_kung")
 
 EVEN_ONLY = ("all_to_all", "bruck")  # takes no `sizes`
 
@@ -44,6 +45,13 @@ _UFUNCS = {
 def swept(collective: str) -> list[str]:
     """The algorithms that are tried with every case."""
     return [name for name in names(collective) if name not in SAMPLED]
+
+
+def pairs(collective: str) -> list[tuple[np.dtype, str]]:
+    """The dtypes and operators that it takes: of one that reduces nothing, each dtype once."""
+    if collective not in REDUCING:
+        return [(dtype, "sum") for dtype in DTYPES]
+    return [(dtype, op) for dtype, op in PAIRS if op != "mean" or collective not in SCANS]
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -139,6 +147,9 @@ def expect(
         return [fold(op, inputs)] * n
     if collective == "reduce":
         return only_root(fold(op, inputs))
+    if collective in SCANS:
+        sums = [fold(op, inputs[: rank + 1]) for rank in range(n)]
+        return sums if collective == "scan" else [None, *sums[:-1]]
     if collective == "broadcast":
         return [inputs[root]] * n
     if collective in JOINING:

@@ -16,11 +16,13 @@ from oracles import (
     REDUCING,
     ROOTED,
     SAMPLED,
+    SCANS,
     SPLITTING,
     agree,
     data,
     expect,
     fold,
+    pairs,
     rows_of,
     swept,
 )
@@ -29,7 +31,10 @@ from hocket.arrays.ops import BFLOAT16, DTYPES
 from hocket.plans.algorithms import ALGORITHMS, plan
 from worlds import SIZES, Worlds
 
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
+COLLECTIVES = (
+    *("all_reduce", "reduce", "reduce_scatter", "scan", "exscan"),
+    *("broadcast", "scatter", "gather", "all_gather", "all_to_all"),
+)
 WAYS = [(collective, name) for collective in COLLECTIVES for name in (None, *swept(collective))]
 F32, I16 = np.dtype("float32"), np.dtype("int16")
 LARGE = [(F32, "sum"), (np.dtype("int8"), "sum"), (BFLOAT16, "max"), (np.dtype("complex128"), "mean")]
@@ -85,7 +90,7 @@ class Case:
 
     def prepare(self, mode: str) -> tuple[Any, Any]:
         if mode == "in place" and self.input is not None and self.result is not None:
-            if self.collective in ("all_reduce", "broadcast", "all_to_all", "reduce"):
+            if self.collective in ("all_reduce", "broadcast", "all_to_all", "reduce", *SCANS):
                 x = self.input.copy()
                 return x, x if x.shape == self.result.shape else None
             if self.collective == "all_gather" or (self.collective == "gather" and self.rank == self.root):
@@ -122,9 +127,8 @@ def sweep(group: Any, collective: str, algorithm: str | None) -> int:
 
 def every_pair(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
     """All dtypes and ops; modes, roots and even or not take turns."""
-    pairs = PAIRS if collective in REDUCING else [(dtype, "sum") for dtype in DTYPES]
     turn = 0
-    for dtype, op in pairs:
+    for dtype, op in pairs(collective):
         for count in counts(group.size):
             turn += 1
             yield Case(group, collective, dtype, op, count, turn % group.size, turn % 3 > 0), MODES[turn % len(MODES)]
@@ -141,7 +145,7 @@ def every_mode(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
 
 
 def large(group: Any, collective: str) -> Iterator[tuple[Case, str]]:
-    for dtype, op in LARGE:
+    for dtype, op in (pair for pair in LARGE if pair[1] != "mean" or collective not in SCANS):
         for turn, count in enumerate((1000, 70001)):
             yield Case(group, collective, dtype, op, count, count % group.size, turn == 0), MODES[turn]
 
@@ -196,7 +200,7 @@ def any_shape(group: Any) -> None:
     n, rank = group.size, group.rank
     shapes = [(), (1,), (2, 3), (3, 0, 2), (n, 2), (2, 1, 4)]
     for shape in shapes:
-        inputs = [(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 10).astype("i4") for r in range(n)]
+        inputs = [np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 + r * 10, "i4") for r in range(n)]
         agree(group.all_reduce(inputs[rank]), expect("all_reduce", inputs)[rank], shape)
         agree(group.reduce(inputs[rank], root=n - 1), expect("reduce", inputs, root=n - 1)[rank], shape)
         agree(group.broadcast(inputs[rank], root=n - 1), expect("broadcast", inputs, root=n - 1)[rank], shape)
@@ -264,11 +268,19 @@ def test_in_place_where_hosts_hold_no_neighbours(world: Worlds, places: tuple[in
 def scalars(group: Any) -> None:
     n, rank = group.size, group.rank
     for x, more, dtype in ((rank, 0, "i8"), (rank + 0.5, 0.5, "f8"), (np.float32(rank), 0, "f4")):
-        agree(group.all_reduce(x), np.array(sum(r + more for r in range(n)), dtype), x)
+        total = sum(type(x)(r + more) for r in range(n))
+        for got in (group.all_reduce(x), group.all_reduce(x, async_op=True).wait(), group.scan(x, op="max")):
+            assert type(got) is type(x)
+        assert (group.all_reduce(x), group.broadcast(x), group.scan(x, op="max")) == (total, type(x)(more), x)
+        agree(group.all_reduce(np.array(x)), np.array(total, dtype), x)  # an array of no axes is an array
+        assert group.all_reduce(x, out=(out := np.zeros((), dtype))) is out
         agree(group.all_gather(x), np.array([r + more for r in range(n)], dtype), x)
     agree(group.all_gather([rank, -rank]), np.array([[r, -r] for r in range(n)]).reshape(-1))
-    agree(group.all_reduce(ml_dtypes.bfloat16(rank)), np.array(sum(range(n)), BFLOAT16))
-    agree(group.broadcast(rank == 1, root=n - 1), np.array(n == 2))
+    got = group.all_reduce(ml_dtypes.bfloat16(rank))
+    assert (type(got), got) == (ml_dtypes.bfloat16, sum(range(n)))
+    assert group.broadcast(rank == 1, root=n - 1) is (n == 2)
+    assert group.all_reduce(rank - 1j) == complex(sum(range(n)), -n)
+    assert group.all_reduce(True, op="land") is True
 
 
 @every_size

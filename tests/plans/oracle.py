@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,9 @@ def expected(collective: str, arrays: Vectors, root: int, op: Callable[[Any, Any
         blocks = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(arrays, rows, strict=True)]
         return [np.concatenate([blocks[i][r] for i in range(n)]) for r in range(n)]
     whole = {"every": lambda: reduce(op, arrays), "root": lambda: arrays[root], "owner": lambda: np.concatenate(arrays)}
+    if spec.scans:
+        sums = list(accumulate(arrays, op))
+        return sums if spec.of == "until" else [None, *sums[:-1]]
     vector = whole[spec.of]()
     if spec.gets == "own":
         return np.split(vector, np.cumsum(sizes or even(len(vector), n))[:-1])

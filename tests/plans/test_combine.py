@@ -14,9 +14,11 @@ from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.count import count
 from hocket.plans.plan import Plan, Steps, copy, inp, join, out, reduce, tmp
 
+RENAMED = [name for name in NAMES if not COLLECTIVES[name[0]].scans]  # to which the order of ranks is all
+
 
 @settings(max_examples=150, deadline=None)
-@given(data=st.data(), name=st.sampled_from(NAMES), n=st.integers(1, 12))
+@given(data=st.data(), name=st.sampled_from(RENAMED), n=st.integers(1, 12))
 def test_a_plan_under_other_names_stays_right(data: st.DataObject, name: tuple[str, str], n: int) -> None:
     """Ranks in any order; where they own blocks, the chunks with them; where they do not, chunks in any order."""
     spec, original = COLLECTIVES[name[0]], plan(*name, n)

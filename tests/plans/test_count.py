@@ -144,6 +144,18 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("reduce_scatter", "circulant"): lambda n: (log(n), n * log(n), share(n)),
     ("reduce_scatter", "torus"): lambda n: (sides(n), n * sides(n), share(n)),
     ("reduce_scatter", "hierarchical"): lambda n: Halves.of(n).reduce_scatter(),
+    ("scan", "direct"): lambda n: (1, n * (n - 1) // 2, n - 1),
+    ("scan", "chain"): lambda n: (n - 1, n - 1, 1),
+    ("scan", "hillis_steele"): lambda n: (log(n), sum(n - (1 << k) for k in range(log(n))), log(n)),
+    ("scan", "brent_kung"): lambda n: brent_kung(n),
+    ("exscan", "direct"): lambda n: (1, n * (n - 1) // 2, n - 1),
+    ("exscan", "chain"): lambda n: (n - 1, n - 1, 1),
+    ("exscan", "hillis_steele"): lambda n: (
+        1 + log(n - 1),
+        n - 1 + sum(n - 1 - (1 << k) for k in range(log(n - 1))),
+        1 + log(n - 1),
+    ),
+    ("exscan", "brent_kung"): lambda n: one_on(brent_kung(n - 1), n),
     ("all_to_all", "direct"): lambda n: (1, n * (n - 1), share(n)),
     ("all_to_all", "pairwise"): lambda n: (n - 1 + n % 2, n * (n - 1), share(n)),
     ("all_to_all", "bruck"): lambda n: (log(n), n * log(n), Fraction(sum(map(int.bit_count, range(n))), n)),
@@ -151,6 +163,17 @@ FORMULAS: dict[tuple[str, str], Callable[[int], Row]] = {
     ("barrier", "dissemination"): lambda n: (log(n), n * log(n), share(n)),
     ("barrier", "hierarchical"): lambda n: Halves.of(n).barrier(),
 }
+
+
+def brent_kung(n: int) -> Row:
+    """Up, all but the ones of n; down, all that are not whole by then: all but powers of two."""
+    return n.bit_length() - 1 + (n // 3).bit_length(), 2 * n - n.bit_count() - n.bit_length(), n.bit_length() - 1
+
+
+def one_on(scan: Row, n: int) -> Row:
+    """An exclusive scan: what is scanned has gone one rank on."""
+    rounds, messages, most = scan
+    return 1 + rounds, n - 1 + messages, 1 + most
 
 
 def largest(n: int) -> int:

@@ -28,6 +28,13 @@ for of in ("all_reduce", "reduce"):
 # Blocks rest on the way where there may be blocks of other sizes; and some come into what is, in place, the memory of
 # those that have not left yet.
 EXPECTED["all_to_all", "bruck"] = lambda n: replace(ALL, in_place=n & (n - 1) == 0, uneven=n < 4)
+# What is handed on is made of a rank's input after its output has come.
+EXPECTED["exscan", "chain"] = lambda n: replace(ALL, in_place=n < 3)
+# A rank's bracket is not that of the rank before with one operand more, once there is a choice.
+EXPECTED["scan", "hillis_steele"] = lambda n: replace(ALL, same_everywhere=n < 3)
+EXPECTED["scan", "brent_kung"] = lambda n: replace(ALL, same_everywhere=n < 4)
+EXPECTED["exscan", "hillis_steele"] = lambda n: replace(ALL, same_everywhere=n < 4)
+EXPECTED["exscan", "brent_kung"] = lambda n: replace(ALL, same_everywhere=n < 5)
 
 
 def expected(name: tuple[str, str], n: int) -> Facts:

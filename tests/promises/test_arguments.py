@@ -62,7 +62,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda g: g.all_reduce(_filled(g.empty((2, 3), "float64"))),
         lambda g: g.all_reduce(_filled(g.empty(np.array([2, 3]), np.dtype("float64")))),
     ),
-    "scalars": (lambda g: g.all_reduce(3.0), lambda g: g.all_reduce(np.float64(3))),
+    "scalars": (lambda g: g.all_reduce([3.0]), lambda g: g.all_reduce([np.float64(3)])),
     "dst and src": (lambda g: _pass_on(g, 1, 0, 5), lambda g: _pass_on(g, np.int64(1), np.uint8(0), np.int16(5))),
     "op": (lambda g: g.all_reduce(X, op="max"), lambda g: g.all_reduce(X, op=np.str_("max"))),
     "timeout": (lambda g: g.all_reduce(X, timeout=9), lambda g: g.all_reduce(X, timeout=np.array(9.0))),

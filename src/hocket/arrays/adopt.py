@@ -22,6 +22,15 @@ _HOST = (1, 3, 11, 13)  # cpu, pinned for cuda, pinned for rocm, cuda managed
 _DEVICES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi", 15: "webgpu", 16: "hexagon"}
 
 
+def adopt_elements(x: Any) -> Array:
+    """As `adopt`, and an array of NumPy's may have fields, of any dtypes without references."""
+    if isinstance(x, np.ndarray) and x.dtype.fields is not None and not isinstance(x, np.ma.MaskedArray):
+        if x.dtype.hasobject:
+            raise TypeError(f"dtype {x.dtype} has objects in it, which another process could not read")
+        return np.asarray(x)
+    return adopt(x)
+
+
 def adopt(x: Any) -> Array:
     """`x` as an ndarray of one of the supported dtypes, for reading; of any shape and strides.
 
@@ -45,7 +54,8 @@ def adopt(x: Any) -> Array:
     try:
         dtype_code(array.dtype)
     except TypeError as error:
-        raise TypeError(f"{type(x).__name__}: {error}") from None
+        objects = "; for objects there are broadcast_object, all_gather_object, send_object and the like"
+        raise TypeError(f"{type(x).__name__}: {error}{objects if array.dtype.kind in 'OSU' else ''}") from None
     return array
 
 
@@ -61,7 +71,7 @@ def writable(x: Any) -> Array:
             return _writable_tensor(x)
         if isinstance(x, np.generic) or not (isinstance(x, np.ndarray) or hasattr(x, "__dlpack__")):
             raise TypeError(f"out must be an array to write into, not {type(x).__name__}")
-    array = adopt(x)
+    array = adopt_elements(x)
     if not array.flags.writeable:
         raise ValueError("out is read-only")
     return _distinct(array)
@@ -82,6 +92,16 @@ def like(x: Any, array: Array) -> Any:
         space = x.__array_namespace__() if hasattr(x, "__array_namespace__") else root
         return space.from_dlpack(array) if hasattr(space, "from_dlpack") else array
     return array
+
+
+def is_number(x: Any) -> bool:
+    """Whether it is a number by itself, Python's or NumPy's, and no array."""
+    return isinstance(x, (bool, int, float, complex, np.generic))
+
+
+def number_like(x: Any, array: Array) -> Any:
+    """The one element of `array` as the same kind of number as `x`: Python's, or NumPy's."""
+    return array[()] if isinstance(x, np.generic) else array.item()
 
 
 def overlap(a: Array, b: Array) -> bool:

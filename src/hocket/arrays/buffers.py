@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .adopt import like, overlap, writable
+from .adopt import is_number, like, number_like, overlap, writable
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -24,6 +24,7 @@ class Buffers:
     target: Array
     deliver: Callable[[], Any]
     direct: bool  # these are the caller's own arrays and the one that is given back: nothing is copied
+    keeps: bool = True  # what is given back may be the `out` of another call: it is no number
 
     @staticmethod
     def make(
@@ -46,6 +47,8 @@ class Buffers:
             return Buffers(inp, _NOTHING, _deliver_nothing, _same(inp, given))
         if out is None:
             result = np.empty(shape, dtype)
+            if shape == () and is_number(x):
+                return Buffers(inp, result, lambda: number_like(x, result), direct=False, keeps=False)
             return Buffers(inp, result, lambda: like(x, result), _same(inp, given))
         result = writable(out)
         if result.shape != shape or result.dtype != dtype:

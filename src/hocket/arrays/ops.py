@@ -2,9 +2,10 @@
 
 An operator is one of the names in `NAMES`, a binary NumPy ufunc (`np.add` is "sum"; one without a name here, such as
 `np.hypot`, is a custom operator) or a Python callable `f(a, b, out)` that writes `a op b` into `out`; what it returns
-is ignored. Its arrays are its own, `a` and `b` read-only: they hold pieces of the operands, cut anywhere, and it may
-keep them. Custom operators must be associative; they are never assumed to commute: operands stay in rank order. A ufunc
-gives no floating-point warnings here.
+is ignored. Its arrays are its own, `a` and `b` read-only: they are one-dimensional and hold pieces of the operands, cut
+anywhere, and it may keep them. Custom operators must be associative; they are never assumed to commute: operands stay
+in rank order. A ufunc gives no floating-point warnings here. One that is made by `whole_rows` gets rows, as they are.
+The elements of a callable may have fields (structured dtypes); "maxloc" and "minloc" take such of two fields.
 
 All ranks must give the same operator. A callable is compared by what it does, not by its name: its code and the values
 that it reads and that cannot change, as they are when a call is first made (`code_hash.py` says which are seen and
@@ -25,7 +26,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -33,6 +34,10 @@ import numpy as np
 from .code_hash import code_hash
 
 Dtype: TypeAlias = "np.dtype[Any]"
+OpName: TypeAlias = Literal[
+    "sum", "mean", "product", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "maxloc", "minloc"
+]
+Operator: TypeAlias = "OpName | np.ufunc | Callable[[Any, Any, Any], Any]"
 
 BFLOAT16: Dtype = np.dtype(ml_dtypes.bfloat16)
 _KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64 complex128"
@@ -78,6 +83,51 @@ class Op:
     code: int
     mean: bool = False
     function: Callable[..., Any] | None = None
+    rows: bool = False  # `function` takes whole rows
+
+    def element(self, array: np.ndarray[Any, Dtype]) -> tuple[Dtype, tuple[int, ...]]:
+        """What must not be cut of an operand, as a dtype, and the shape that the operand has in such elements."""
+        if not self.rows or array.ndim < 2:
+            return array.dtype, array.shape
+        return np.dtype((array.dtype, array.shape[1:])), array.shape[:1]
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """A custom operator that gets whole rows: see `whole_rows`."""
+
+    function: Callable[[Any, Any, Any], Any]
+
+    def __call__(self, a: Any, b: Any, out: Any) -> Any:
+        """`a op b`, into `out`."""
+        return self.function(a, b, out)
+
+
+def whole_rows(function: Callable[[Any, Any, Any], Any]) -> WholeRows:
+    """`function(a, b, out)` as an operator that combines what lies in one row of axis 0, such as a matrix or a record.
+
+    Of operands of the shape (n, ...) it gets pieces of the shape (k, ...): so many whole rows, while other operators
+    get pieces of one axis that are cut anywhere. A row that is longer than a message, of tens of KiB, is a ValueError.
+    """
+    if not callable(function):
+        raise TypeError(f"an operator is a callable f(a, b, out), not {function!r}")
+    return WholeRows(function)
+
+
+def _located(better: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], None]:
+    def located(a: Any, b: Any, out: Any) -> None:
+        value, place = a.dtype.names
+        equal = (a[value] == b[value]) | ((a[value] != a[value]) & (b[value] != b[value]))
+        nan = (b[value] != b[value]) & (a[value] == a[value])
+        ahead = better(b[value], a[value]) & (a[value] == a[value])
+        out[...] = np.where(nan | ahead | (equal & (b[place] < a[place])), b, a)
+
+    return located
+
+
+# Of elements of two fields, a value and where it is: the greatest or least value, and of equal ones (of NaN, which goes
+# before all) the lowest place.
+LOCATED: dict[str, Callable[[Any, Any, Any], None]] = {"maxloc": _located(np.greater), "minloc": _located(np.less)}
 
 
 def dtype_code(dtype: Dtype) -> int:
@@ -98,9 +148,16 @@ def resolve(op: str | np.ufunc | Callable[..., Any], dtype: Dtype) -> Op:
     supported, for a pair that makes no sense (bitwise of floats, min of complex, mean of bool), for a ufunc that is not
     binary or whose result does not fit into `dtype`, and for a callable that cannot be called as `f(a, b, out)`.
     """
+    if isinstance(op, str) and op in LOCATED:
+        if dtype.names is None or len(dtype.names) != 2:
+            raise TypeError(f'op {op!r} is of elements of two fields, such as [("value", "f8"), ("index", "i8")]')
+        return Op(op, CUSTOM, function=LOCATED[op])
     if isinstance(op, (str, np.ufunc)):
         return _known(op, dtype)
-    dtype_code(dtype)
+    if dtype.fields is None:
+        dtype_code(dtype)
+    if isinstance(op, WholeRows):
+        return Op(f"whole_rows({_custom_name(op.function)})", CUSTOM, function=op.function, rows=True)
     if not callable(op):
         names = ", ".join(NAMES)
         raise TypeError(f"op is a name ({names}), a binary NumPy ufunc or a callable f(a, b, out), not {op!r}")

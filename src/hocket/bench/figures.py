@@ -32,7 +32,7 @@ def bus_factor(collective: str, ranks: int) -> float:
     """busbw / algbw, as nccl-tests' PERFORMANCE.md has it: what crosses the busiest link, per byte of the vector."""
     if collective == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    if collective in ("reduce_scatter", "all_gather", "all_to_all", "scatter", "gather"):
+    if collective.removesuffix("_object") in ("reduce_scatter", "all_gather", "all_to_all", "scatter", "gather"):
         return (ranks - 1) / ranks
     return 1.0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from .session import Session
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Algorithm: TypeAlias = "str | Plan | Callable[[int], Steps] | None"
+Order: TypeAlias = Literal["same", "any"]
 
 
 class How(NamedTuple):
@@ -42,7 +43,7 @@ class How(NamedTuple):
     algorithm: Algorithm = None
     timeout: float | None = None
     async_op: bool = False
-    order: str = "same"
+    order: Order = "same"
     key: CacheKey | None = None
 
 
@@ -106,7 +107,8 @@ class Dispatch:
         self.session.require_usable()
         plan = self.plan(call, Deadline(self.timeout))
         buffers = self._buffers(call, plan)
-        again = Call(call.signature, call.how._replace(out=buffers.deliver()), call.x, call.given, call.shape, call.op)
+        out = buffers.deliver() if buffers.keeps else None
+        again = Call(call.signature, call.how._replace(out=out), call.x, call.given, call.shape, call.op)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
         return Persistent(self.session.core, prepared, lambda: self.do(again))
 
@@ -131,6 +133,8 @@ class Dispatch:
 
     def gets(self, signature: Signature) -> bool:
         """Whether this rank gets a result."""
+        if signature.collective == "exscan":
+            return self.rank > 0
         return signature.collective not in ("reduce", "gather") or signature.root == self.rank
 
     def rank_of(self, rank: int, what: str) -> int:
@@ -201,7 +205,7 @@ class Dispatch:
         leads = None
         if out is not None and call.received is None and self.native.can_run_in_place(plan.plan, plan.facts.in_place):
             leads = signature.leads(self.rank, self.size)
-        return Buffers.make(call.x, call.given, call.shape, signature.dtype, out, leads)
+        return Buffers.make(call.x, call.given, call.shape, signature.dtype.base, out, leads)
 
 
 def _label(algorithm: Algorithm) -> str:

@@ -15,6 +15,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
     ALL_REDUCE,
     REDUCE,
     REDUCE_SCATTER,
+    SCAN,
+    EXSCAN,
     BROADCAST,
     SCATTER,
     ALL_GATHER,
@@ -23,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
     BARRIER,
     SEND,
     RECV,
-) = range(11)
+) = range(13)
 
 
 class CacheKey(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,23 @@ from .session import CLOSED, INTERRUPTED, PEER_LOST, TIMEOUT, Session
 from .work import Work
 
 ANY = -1  # any source
+
+
+class Envelope(NamedTuple):
+    """What a message that has come says of itself. `dtype` and `shape` are of an array, and None of an object."""
+
+    source: int
+    tag: int
+    nbytes: int
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...] | None
+
+
+class Received(NamedTuple):
+    """What has come, and from which rank: it unpacks like any pair."""
+
+    message: Any
+    source: int
 
 
 class Messages:
@@ -37,20 +54,44 @@ class Messages:
         array = np.asarray(adopt(x))
         data = array if array.flags.c_contiguous else array.copy()
         text = f"send(dst={dst}, tag={tag})"
-        sent = self._do(text, async_op, self.core.send, data, dst, tag, text, seconds, not async_op)
+        sent = self._do(text, async_op, self.core.send, data, dst, tag, text, seconds, not async_op, False)
         return Message(sent) if async_op else None
 
-    def receive(self, src: int, out: Any, tag: int, seconds: float, async_op: bool) -> Any:
-        """Receive into `out`, or into a new array of what comes where that is None."""
+    def send_object(self, data: np.ndarray[Any, np.dtype[Any]], dst: int, tag: int, seconds: float) -> None:
+        """Send the bytes of an object."""
+        text = f"send_object(dst={dst}, tag={tag})"
+        self._do(text, False, self.core.send, data, dst, tag, text, seconds, True, True)
+
+    def receive_object(self, src: int, tag: int, seconds: float) -> Received:
+        """Receive those."""
+        text = f"recv_object(src={'any' if src == ANY else src}, tag={tag})"
+        return Received(*self._do(text, False, self.core.receive_new, src, tag, text, seconds, True, True, True))
+
+    def receive(self, src: int, out: Any, tag: int, seconds: float, async_op: bool, *, sourced: bool = False) -> Any:
+        """Receive into `out`, or into a new array of what comes where that is None; `sourced`: as Received."""
         text = f"recv(src={'any' if src == ANY else src}, tag={tag})"
         if out is None:
-            got = self._do(text, async_op, self.core.receive_new, src, tag, text, seconds, not async_op)
+            got = self._do(text, async_op, self.core.receive_new, src, tag, text, seconds, not async_op, sourced, False)
         else:
             array = np.asarray(writable(out))
             memory = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-            what = src, tag, memory, array, out, text, seconds, not async_op
+            what = src, tag, memory, array, out, text, seconds, not async_op, sourced
             got = self._do(text, async_op, self.core.receive, *what)
-        return Message(got) if async_op else got
+        if async_op:
+            return Message(got)
+        return Received(*got) if sourced else got
+
+    def probe(self, src: int, tag: int, seconds: float, *, waits: bool) -> Envelope | None:
+        """Of the message that a receive would get; None where there is none, and this does not wait."""
+        text = f"probe(src={'any' if src == ANY else src}, tag={tag})"
+        found = self.core.probe(src, tag, text, seconds, waits)
+        if found is None:
+            return None
+        source, meta, nbytes = found
+        name, _, lengths = meta.rstrip("]").partition("[")
+        dtype = next((dtype for dtype in DTYPES if dtype.name == name), None)
+        shape = None if dtype is None else tuple(int(word) for word in lengths.split(", ") if word)
+        return Envelope(source, tag, nbytes, dtype, shape)
 
     def _do(self, text: str, async_op: bool, function: Callable[..., Any], *args: Any) -> Any:
         """Of an asynchronous message, a timeline shows how it was begun."""
@@ -118,6 +159,9 @@ class Message(Work[Any]):
         except Exception as error:
             return error
         return None
+
+    def _settled(self) -> bool:
+        return self.done()
 
     @property
     def source(self) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bench.sweep import Effort
 
 STDOUT = Path("-")
-ALONE = ("barrier", "send_recv")  # which know no in place
+ALONE = ("barrier", "send_recv")  # which know no in place, nor do calls of objects
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,8 @@ def bench(
 
         hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
 
+        hocket bench scan broadcast_object --sizes 8,1K,256K --vs openmpi,mpich
+
         hocket bench all_gather send_recv --sizes 1K,1M --dtype bfloat16 --json figures.json
 
         hocket bench all_reduce barrier ddp fsdp2 --api torch --vs gloo --ranks 2,4
@@ -181,11 +183,13 @@ def _understand(
 ) -> Wanted:
     """The options, or typer.BadParameter, which names the one that makes no sense."""
     from ..arrays.ops import NAMES, resolve
-    from ..bench.peers.data import COLLECTIVES, REDUCES, TRAINING, kind
+    from ..bench.peers.data import COLLECTIVES, OBJECTS, REDUCES, SCANS, TRAINING, kind
     from ..plans.authored import authored, blamed
     from ..plans.prove import proved
 
-    known = (*COLLECTIVES, *TRAINING) if versus[0] == "torch" else COLLECTIVES
+    beyond = (*SCANS, *OBJECTS)  # torch.distributed, or its backends
+    torchs = (*(c for c in COLLECTIVES if c not in beyond), *TRAINING)
+    known = torchs if versus[0] == "torch" else COLLECTIVES
     with _blame("COLLECTIVE"):
         _each_of(collectives, (*known, "all"), f"collective for --api {versus[0]}")
     chosen = list(known) if "all" in collectives else collectives
@@ -199,7 +203,7 @@ def _understand(
         if any(c in REDUCES for c in chosen):
             resolve(name if name in NAMES else getattr(np, name, name), kind(options["dtype"]))
     with _blame("--algorithm"):
-        for collective in chosen if options["algorithm"] else ():
+        for collective in (c for c in chosen if options["algorithm"] and c not in OBJECTS):
             for world, name in product(worlds, options["algorithm"].split(",")):
                 made = authored(name)
                 with blamed(name):
@@ -321,7 +325,7 @@ def _cases(collective: str, wanted: Wanted) -> list[tuple[int, bool]]:
 
     if collective in ("barrier", *TRAINING):
         return [(0, False)]
-    ways = (False,) if collective in ALONE else (False, True)
+    ways = (False,) if collective in ALONE or collective.endswith("_object") else (False, True)
     return [(size, way) for size in wanted.sizes for way in ways]
 
 

@@ -19,9 +19,17 @@ NEEDS = "HOCKET_METRICS needs the Prometheus client: pip install 'hocket[metrics
 class Counted(Protocol):
     """A group, as far as it matters here."""
 
-    rank: int
-    size: int
     number: int
+
+    @property
+    def rank(self) -> int:
+        """Which rank of it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Of how many."""
+        ...
 
     def metrics(self) -> Metrics:
         """What it has counted."""

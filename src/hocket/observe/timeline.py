@@ -31,7 +31,10 @@ TAG = 1 << 20  # of the messages that ask for the time, before a group is anybod
 class Talks(Protocol):
     """A group, as far as it matters here."""
 
-    rank: int
+    @property
+    def rank(self) -> int:
+        """Which one of the group's."""
+        ...
 
     def send(self, x: Any, dst: int, *, tag: int = 0) -> Any:
         """A message."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import PlanError
-from .collectives import EVERY, Layout, find, layout
+from .collectives import FOLD, Layout, find, layout
 from .plan import (
     BUFFERS,
     COPY,
@@ -42,7 +42,9 @@ class Facts:
     """
 
     in_place: bool  # right also where `out` lies in the memory of `inp`
-    same_everywhere: bool  # all ranks that get a chunk get the same bracket of it, hence the same bits
+    # All ranks that get a chunk get the same bracket of it, hence the same bits. In a scan, where each gets another
+    # reduction, each rank's is that of the rank before, and one operand more.
+    same_everywhere: bool
     size_invariant: bool  # all chunks have one and the same bracket: the bits do not depend on how the vector is cut
     rank_order: bool  # operands are folded in the order of ranks: right for operators that do not commute
     uneven: bool = True  # right also where blocks differ in size, each rank's in its own way: an all_to_all may not be
@@ -64,7 +66,7 @@ def check(plan: Plan) -> Facts:
     wrong = np.argwhere(memory.wrong())
     if len(wrong):
         raise PlanError(f"{plan!r}: {_explain(plan, promise, *(int(x) for x in wrong[0]))}")
-    return Facts(_in_place(plan, promise), *_brackets(memory), rules.uneven)
+    return Facts(_in_place(plan, promise), *_brackets(memory, find(plan.collective).scans), rules.uneven)
 
 
 def look(plan: Plan) -> None:
@@ -90,14 +92,18 @@ def _in_place(plan: Plan, promise: Layout) -> bool:
     return not memory.wrong().any()
 
 
-def _brackets(memory: Memory) -> tuple[bool, bool, bool]:
+def _brackets(memory: Memory, scans: bool) -> tuple[bool, bool, bool]:
     """same_everywhere, size_invariant, rank_order."""
-    got = memory.promise.rank == EVERY
+    got = memory.promise.rank == FOLD
     _, bracket, _, first = memory.final()
+    ordered = bool((first == 0)[got].all())
+    if scans:
+        same = bool((bracket == memory.left_folds())[got].all())
+        return same, bool((bracket == bracket[:, :1])[got].all()), ordered
     one = np.where(got, bracket, 0).max(axis=0)  # a bracket of each chunk that somebody gets
     chunks = one[got.any(axis=0)]
     same = bool((bracket == one)[got].all())
-    return same, same and bool((chunks == chunks[:1]).all()), bool((first == 0)[got].all())
+    return same, same and bool((chunks == chunks[:1]).all()), ordered
 
 
 class _Rules:
@@ -207,8 +213,8 @@ def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
     given, seeded, _ = np.split(times, memory.base[1:])
     came = given.reshape(promise.inp.shape) + np.where(promise.seed, seeded.reshape(promise.inp.shape), 0)
     wanted = np.zeros_like(came)
-    every = promise.rank[rank, chunk] == EVERY
-    wanted[slice(None) if every else promise.rank[rank, chunk], promise.chunk[rank, chunk]] = 1
+    folds, ranks = promise.rank[rank, chunk] == FOLD, promise.ranks[rank, chunk]
+    wanted[slice(ranks) if folds else promise.rank[rank, chunk], promise.chunk[rank, chunk]] = 1
     differ = [(int(r), int(c)) for r, c in np.argwhere(came != wanted)]
     said = [_difference(r, c, int(came[r, c]), bool(wanted[r, c])) for r, c in differ[:4]]
     more = f" and {len(differ) - 4} more" if len(differ) > 4 else ""

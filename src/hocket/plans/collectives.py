@@ -7,6 +7,8 @@ A vector is cut into chunks; an index means the same piece on every rank. Where 
     all_reduce       all     all     the reduction of that chunk over all ranks
     reduce           all     root    the same
     reduce_scatter   all     own     the same
+    scan             all     all     the reduction of that chunk over the ranks up to this one
+    exscan           all     later   the reduction of that chunk over the ranks before this one
     broadcast        root    all     the root's chunk
     scatter          root    own     the root's chunk
     gather           own     root    the chunk of the rank that owns it
@@ -14,7 +16,8 @@ A vector is cut into chunks; an index means the same piece on every rank. Where 
     all_to_all       all     all     out(r, block i) is inp(i, block r)
     barrier          own     all     as all_gather, with tokens of 0 bytes: everyone has heard of everyone
 
-*all* means every chunk on every rank, *root* every chunk on the root, *own* each rank's own block.
+*all* means every chunk on every rank, *root* every chunk on the root, *own* each rank's own block, *later* every chunk
+on every rank but the first.
 """
 
 from __future__ import annotations
@@ -29,13 +32,14 @@ import numpy.typing as npt
 Table: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
-EVERY, NOBODY = -1, -2
+FOLD, NOBODY = -1, -2
 SMALL = 1 << 14  # slots of a promise that is kept: it takes less than half a megabyte
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A line of the table above: `gives` and `gets` are "all", "root" or "own", `of` is "every", "root" or "owner"."""
+    """A line of the table above: `gives` and `gets` are "all", "root", "own" or "later"; `of` is whose contributions a
+    slot of the output is made of: "every", "until" this rank or "before" it, "root" or "owner"."""
 
     name: str
     gives: str
@@ -51,7 +55,12 @@ class Collective:
     @property
     def reduces(self) -> bool:
         """It takes an operator."""
-        return self.of == "every"
+        return self.of in ("every", "until", "before")
+
+    @property
+    def scans(self) -> bool:
+        """Each rank gets the reduction over those up to it, or before it."""
+        return self.of in ("until", "before")
 
     @property
     def blocks(self) -> bool:
@@ -69,6 +78,8 @@ COLLECTIVES: dict[str, Collective] = {
         Collective("gather", gives="own", gets="root", of="owner"),
         Collective("all_gather", gives="own", gets="all", of="owner"),
         Collective("reduce_scatter", gives="all", gets="own", of="every"),
+        Collective("scan", gives="all", gets="all", of="until"),
+        Collective("exscan", gives="all", gets="later", of="before"),
         Collective("all_to_all", gives="all", gets="all", of="owner", transposed=True),
         Collective("barrier", gives="own", gets="all", of="owner"),
     )
@@ -81,7 +92,8 @@ class Layout(NamedTuple):
     inp: Mask  # the rank gives this slot
     out: Mask  # the rank gets this slot
     seed: Mask  # `out` begins as a copy of `inp` here: where a rank's own input is (part of) what it is to get
-    rank: Table  # whose contribution `out` must end as; EVERY: the reduction over all ranks; NOBODY: there is no slot
+    rank: Table  # whose contribution `out` must end as; FOLD: the reduction over `ranks`; NOBODY: there is no slot
+    ranks: Table  # the reduction is over so many ranks, from the first on
     chunk: Table  # which chunk of that rank: the own index everywhere but in all_to_all
 
 
@@ -103,12 +115,13 @@ def _layout(spec: Collective, size: int, chunks: int, root: int) -> Layout:
     r, c = np.indices((size, chunks), dtype=np.int64)
     per = max(1, chunks // size)
     owner = c // per
-    places = {"all": np.ones_like(r, dtype=bool), "root": r == root, "own": owner == r}
+    places = {"all": np.ones_like(r, dtype=bool), "root": r == root, "own": owner == r, "later": r > 0}
     given, got = places[spec.gives], places[spec.gets]
-    whose = {"every": np.full_like(r, EVERY), "root": np.full_like(r, root), "owner": owner}[spec.of]
+    ranks = {"every": np.full_like(r, size), "until": r + 1, "before": r}.get(spec.of, np.zeros_like(r))
+    whose = np.full_like(r, FOLD) if spec.reduces else np.full_like(r, root) if spec.of == "root" else owner
     which = r * per + c % per if spec.transposed else c
-    seed = given & got & ((whose == EVERY) | ((whose == r) & (which == c)))
-    made = Layout(given, got, seed, np.where(got, whose, NOBODY), which)
+    seed = given & got & np.where(whose == FOLD, r < ranks, (whose == r) & (which == c))
+    made = Layout(given, got, seed, np.where(got, whose, NOBODY), ranks, which)
     for table in made:
         table.flags.writeable = False  # it is kept, and others get the same one
     return made

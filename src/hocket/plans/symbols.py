@@ -12,14 +12,14 @@ whole front is a few array operations:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import PlanError
-from .collectives import EVERY, NOBODY, Layout
+from .collectives import FOLD, NOBODY, Layout
 from .plan import OUT, REDUCE, Column, Front, Plan, batches, join
 
 Mask = npt.NDArray[np.bool_]
@@ -118,14 +118,23 @@ class Memory:
         value = self.take(self.address(np.full(rank.size, OUT), rank.ravel(), chunk.ravel()))
         return tuple(column.reshape(rank.shape) for both in value for column in both.T)
 
+    def left_folds(self) -> Words:
+        """The brackets of folds from the first rank on, one operand after the other, over as many ranks as each slot of
+        `out` is promised to be of: an array of the shape [size, chunks]."""
+        leaves = mix(~np.arange(len(self.promise.ranks)))[:, None]
+        folds = accumulate(leaves[1:], _bracket, initial=leaves[0])
+        brackets: Words = np.concatenate(list(folds))[np.maximum(self.promise.ranks, 1) - 1]
+        return brackets
+
     def wrong(self) -> Mask:
         """Which slots of `out` do not hold what is promised: an array of the shape [size, chunks]."""
-        rank, chunk = self.promise.rank, self.promise.chunk
+        rank, ranks, chunk = self.promise.rank, self.promise.ranks, self.promise.chunk
         n, chunks = rank.shape
-        total = mix(np.arange(n * chunks)).reshape(n, chunks).sum(axis=0, dtype=np.uint64)
-        content = np.where(rank == EVERY, total, mix(np.maximum(rank, 0) * chunks + chunk))
+        totals = mix(np.arange(n * chunks)).reshape(n, chunks).cumsum(axis=0, dtype=np.uint64)
+        total = np.take_along_axis(totals, np.maximum(ranks, 1) - 1, axis=0)
+        content = np.where(rank == FOLD, total, mix(np.maximum(rank, 0) * chunks + chunk))
         held, _, leaves, _ = self.final()
-        right = (held == content) & (leaves == np.where(rank == EVERY, n, 1))
+        right = (held == content) & (leaves == np.where(rank == FOLD, ranks, 1))
         return np.asarray(~right & (rank != NOBODY), bool)
 
 
@@ -152,11 +161,15 @@ class Batch(NamedTuple):
 
 def _fold(held: Value, came: Value) -> Value:
     words, ranks = held.words + came.words, held.ranks + came.ranks
-    words[:, 1] = mix(held.words[:, 1] * GOLDEN + came.words[:, 1])
+    words[:, 1] = _bracket(held.words[:, 1], came.words[:, 1])
     first = held.ranks[:, 1]
     joins = (first >= 0) & (came.ranks[:, 1] == first + held.ranks[:, 0])
     ranks[:, 1] = np.where(joins, first, -1)
     return Value(words, np.minimum(ranks, MOST_LEAVES))
+
+
+def _bracket(left: Words, right: Words) -> Words:
+    return mix(left * GOLDEN + right)
 
 
 def turns(dst: Column) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -124,7 +125,7 @@ class Native:
     ) -> tuple[Program, int]:
         itemsize = signature.dtype.itemsize
         # A span is one message, which must not be cut: what begins in the middle of it would be cut elsewhere.
-        spans = max(signature.nbytes, 1) <= self._segment(plan, spans=True)
+        spans = max(signature.nbytes, 1) <= self._segment(plan, 1, spans=True)
         share = self._lower(plan, in_place=in_place, spans=spans)
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
@@ -137,12 +138,12 @@ class Native:
             rows.sends,
             rows.receives,
             *self._strangers(rows, signals),
-            segment=self._segment(plan, spans=spans),
+            segment=self._segment(plan, 1 if spans else itemsize, spans=spans),
             tmp_bytes=rows.tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
             signals=signals,
-            dtype=DTYPES[signature.dtype],
+            dtype=DTYPES.get(signature.dtype, 0),  # of no matter to a custom operator
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
             text=f"{signature.said_of(plan)}\n{signature.note}",
@@ -153,9 +154,13 @@ class Native:
         )
         return program, signature.fingerprint(plan)
 
-    def _segment(self, plan: Plan, *, spans: bool) -> int:
-        """The same on every rank, as the plan and the topology are."""
-        return segment_bytes(self.topology.host, self._breadth(plan, spans=spans))
+    def _segment(self, plan: Plan, itemsize: int, *, spans: bool) -> int:
+        """The same on every rank, as the plan and the topology are. It cuts no element: ValueError where it must."""
+        most = segment_bytes(self.topology.host, self._breadth(plan, spans=spans))
+        unit = math.lcm(64, max(itemsize, 1))
+        if unit > most and most % max(itemsize, 1):
+            raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")
+        return most if most % max(itemsize, 1) == 0 else most // unit * unit
 
     def _strangers(self, rows: Rows, signals: bool) -> tuple[list[int], list[int]]:
         """The ranks that this one hears nothing from, and those that it tells nothing."""

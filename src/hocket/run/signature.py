@@ -47,9 +47,9 @@ class Signature:
         spec = find(self.collective)
         words = []
         if self._own_sizes:
-            words.append(f"{self.dtype.name}[{', '.join(['...', *map(str, self.shape[1:])])}], sizes=...")
+            words.append(f"{spelled(self.dtype)}[{', '.join(['...', *map(str, self.shape[1:])])}], sizes=...")
         elif self.collective != "barrier":
-            words.append(f"{self.dtype.name}{list(self.shape if self.each is None else self.each)}")
+            words.append(f"{spelled(self.dtype)}{list(self.shape if self.each is None else self.each)}")
         words += [f"op={self.op!r}"] if spec.reduces else []
         words += [f"root={self.root}"] if spec.rooted else []
         words += [f"sizes={_short(self.sizes)}"] if self.sizes is not None and not self._own_sizes else []
@@ -113,6 +113,18 @@ def tell(collective: str, dtype: Dtype, shape: tuple[int, ...], rows: tuple[int,
 def told(note: str) -> Told:
     """What a note says."""
     return Told(*json.loads(note))
+
+
+def spelled(dtype: Dtype) -> str:
+    """What a text calls it: its name, `float64[2, 2]` for a row of that shape, `{value: float64, at: int64}` for
+    fields."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return f"{spelled(base)}{list(shape)}"
+    if dtype.fields is None:
+        return dtype.name
+    fields = (f"{name}: {spelled(field[0])} at {field[1]}" for name, field in dtype.fields.items())
+    return f"{{{', '.join(fields)}; {dtype.itemsize}}}"
 
 
 def _short(sizes: tuple[int, ...] | None) -> str:

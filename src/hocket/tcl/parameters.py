@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from ..arrays.ops import OpName
 from . import values
 from .commands import Meaning
 from .errors import invalid
@@ -48,7 +49,7 @@ InFlight: TypeAlias = Annotated[
     Meaning(find=lambda handles, word: Pending(word, handles.requests.get(word)), also=("handle",), needed=True),
 ]
 Word: TypeAlias = Annotated[str, Meaning()]
-Operation: TypeAlias = Annotated[str, Meaning(values.operation, also=("op",))]
+Operation: TypeAlias = Annotated[OpName, Meaning(values.operation, also=("op",))]
 Integer: TypeAlias = Annotated[int, Meaning(values.integer)]
 MaybeInteger: TypeAlias = Annotated[int | None, Meaning(values.integer)]
 Root: TypeAlias = Annotated[int, Meaning(values.integer, also=("src", "dst"))]

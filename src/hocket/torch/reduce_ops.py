@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from ..arrays.ops import OpName
+
 # By the number of torch's ReduceOp, which is its hash: reading that costs a third of reading `op.op`.
-NAMES = ("sum", "mean", "product", "min", "max", "band", "bor", "bxor", "sum")
+NAMES: tuple[OpName, ...] = ("sum", "mean", "product", "min", "max", "band", "bor", "bxor", "sum")
 PREMUL_SUM = 8
 
 

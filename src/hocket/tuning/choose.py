@@ -13,6 +13,9 @@ from .topology import KIB, Host, Topology, this_host
 # Between two ranks one round carries no more than two would, and two overlap better from here on: measured as
 # `hocket bench --hosts 2x1 -a one_shot,two_shot` does.
 PAIR = 256 * KIB
+# A scan in one round lets the last of n ranks fold n vectors, where in a chain all fold one: so many bytes, of all n,
+# are worth the chain's rounds. Measured with 3 and 4 ranks on 2 cores, 256 KiB and 1 MiB, roughly.
+SCAN = 1024 * KIB
 # Between hosts sizes are counted in wires: what a link carries in the time of a round.
 CHAIN = 1  # for each hop from host to host: measured likewise, with 2 ranks on each of 2 and of 3 hosts
 # A broadcast or an all-gather from here on is worth another round, for half on the wire: measured with 2 ranks on each
@@ -43,6 +46,12 @@ def choose(
     is_shared = 1 < topology.hosts < size  # some ranks of several hosts share one
     if collective in ("broadcast", "all_gather") and is_shared and nbytes >= (limit := LONG * topology.wire):
         return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
+    if collective in ("scan", "exscan") and size > 2 and not one_pass:
+        limit = SCAN // size
+        if topology.hosts > 1 and topology.is_in_blocks:
+            limit = min(limit, CHAIN * topology.wire * (topology.hosts - 1))
+        if nbytes > limit:
+            return Choice("chain", f"long: each rank folds only its own (from {limit + 1} bytes on)")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
     may_chain = is_shared and topology.is_in_blocks and not one_pass

@@ -9,6 +9,8 @@ a reduce-scatter or a scatter takes apart, and one rank gives in an all-to-all. 
     reduce_scatter   vector      block
     scatter          vector      block
     all others       vector      vector
+
+What ends in _object moves the bytes of the same arrays as one pickled object for each rank.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-GIVES_BLOCK = ("all_gather", "gather")
-GETS_BLOCK = ("reduce_scatter", "scatter")
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
-REDUCES = ("all_reduce", "reduce", "reduce_scatter")
+OBJECTS = ("broadcast_object", "scatter_object", "gather_object", "all_gather_object")
+SCANS = ("scan", "exscan")
+GIVES_BLOCK = ("all_gather", "gather", "all_gather_object", "gather_object")
+GETS_BLOCK = ("reduce_scatter", "scatter", "scatter_object")
+ROOTED = ("broadcast", "reduce", "scatter", "gather", *OBJECTS[:3])
+REDUCES = ("all_reduce", "reduce", "reduce_scatter", *SCANS)
 COLLECTIVES = (
     *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all"),
-    *("barrier", "send_recv"),
+    *("barrier", "send_recv", *SCANS, *OBJECTS),
 )
 # Steps of training, which torch alone has, and how many of them are one sample. Only that counts which they take beyond
 # the steps of the bare network, alone on its rank.
@@ -110,9 +114,12 @@ def reduction(task: Task, size: int, turn: int) -> Array:
 
 def expected(task: Task, rank: int, size: int, turn: int, root: int) -> Array | None:
     """What `rank` must get; None where it gets nothing."""
-    name, own = task.collective, block(task.count, rank, size)
+    name, own = task.collective.removesuffix("_object"), block(task.count, rank, size)
     if name in ("barrier", *TRAINING) or (name in ("reduce", "gather") and rank != root):
         return None
+    if name in SCANS:
+        ranks = rank + (name == "scan")
+        return reduction(task, ranks, turn) if ranks else None
     if name in REDUCES:
         whole = reduction(task, size, turn)
         return whole[own] if name == "reduce_scatter" else whole

@@ -184,6 +184,25 @@ def ping_pong(
     return first if library.rank < other else second
 
 
+def pickled(
+    library: Library, calls: dict[str, Callable[[Any, int], Any]], task: Task, x: Array, y: Array, root: int
+) -> Run | None:
+    """A call of objects, by what a library has for each."""
+    if task.form != "call":
+        return None
+    name, here = task.collective.removesuffix("_object"), root == library.rank
+    call, deals = calls[name], name == "scatter"
+    parts = [block(x.size, rank, library.size) for rank in range(library.size)]
+
+    def run() -> None:
+        given = [x[part].tobytes() for part in parts] if deals and here else x.tobytes()
+        got = call(None if not here and name in ("broadcast", "scatter") else given, root)
+        if got is not None:
+            y[...] = np.frombuffer(b"".join(got) if type(got) is list else got, y.dtype)
+
+    return run
+
+
 def wait(library: Library, seconds: float) -> dict[str, Any]:
     """How much processor time this rank burns in a barrier that rank 0 enters `seconds` later than the others."""
     library.barrier()

@@ -17,8 +17,8 @@ from hocket.arrays.ops import DTYPES, NAMES, OPS, ROUNDED
 from hocket.plans.authored import authored
 from hocket.tuning.choose import choose
 
-from .data import REDUCES, Array, Task, block, kind
-from .loop import Run, ping_pong
+from .data import OBJECTS, REDUCES, SCANS, Array, Task, block, kind
+from .loop import Run, pickled, ping_pong
 
 
 class Hocket:
@@ -45,7 +45,12 @@ class Hocket:
         if task.form in LIMITS:
             return LIMITS[task.form](self, task, x)
         if name == "barrier":
-            return waited(group.barrier) if task.form == "async" else group.barrier
+            persistent = group.barrier_init() if task.form == "persistent" else None
+            return persistent or (waited(group.barrier) if task.form == "async" else group.barrier)
+        if name in OBJECTS:
+            return pickled(self, self.objects(), task, x, y, root)
+        if name in SCANS and task.op == "mean":
+            return None
         if name == "send_recv":
             return ping_pong(self, group.send, lambda array, source: group.recv(source, out=array), x, y)
         options: dict[str, Any] = (
@@ -56,12 +61,21 @@ class Hocket:
         if task.algorithm:
             options["algorithm"] = authored(task.algorithm)
         if task.form == "persistent":
-            return group.all_reduce_init(x, out=y, **options) if name == "all_reduce" else None
+            made: Run = getattr(group, f"{name}_init")(x, out=y, **options)
+            return made
         call = partial(getattr(group, name), x, out=y, **options)
         return waited(call) if task.form == "async" else call
 
+    def objects(self) -> dict[str, Callable[[Any, int], Any]]:
+        return {
+            "broadcast": lambda obj, root: self.group.broadcast_object(obj, root=root),
+            "scatter": lambda objs, root: self.group.scatter_object(objs, root=root),
+            "gather": lambda obj, root: self.group.gather_object(obj, root=root),
+            "all_gather": lambda obj, root: self.group.all_gather_object(obj),
+        }
+
     def ran(self, task: Task) -> str:
-        if task.collective == "send_recv" or task.form in LIMITS:
+        if task.collective in ("send_recv", *OBJECTS) or task.form in LIMITS:
             return ""
         dtype = kind(task.dtype)
         nbytes, one_pass = task.count * dtype.itemsize, dtype in ROUNDED

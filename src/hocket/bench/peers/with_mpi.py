@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .data import REDUCES, Array, Task, kind, ufunc
-from .loop import Run, ping_pong
+from .data import OBJECTS, REDUCES, SCANS, Array, Task, kind, ufunc
+from .loop import Run, pickled, ping_pong
 
 OPS = {"sum": MPI.SUM, "mean": MPI.SUM, "product": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
 OPS |= {"band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR, "land": MPI.LAND, "lor": MPI.LOR, "lxor": MPI.LXOR}
@@ -27,6 +27,8 @@ NAMES = {
     "all_gather": "Allgather",
     "all_to_all": "Alltoall",
     "barrier": "Barrier",
+    "scan": "Scan",
+    "exscan": "Exscan",
 }
 
 
@@ -46,6 +48,11 @@ class Mpi:
     def prepare(self, task: Task, x: Array, y: Array, root: int) -> Run | None:
         world, name = self.world, task.collective
         if not known(x.dtype) or (name == "broadcast" and not task.in_place):
+            return None
+        if name in OBJECTS:
+            calls = {"broadcast": world.bcast, "scatter": world.scatter, "gather": world.gather}
+            return pickled(self, {**calls, "all_gather": lambda obj, _: world.allgather(obj)}, task, x, y, root)
+        if name in SCANS and task.op == "mean":
             return None
         if name == "send_recv":
             return ping_pong(self, world.Send, world.Recv, x, y)
@@ -77,6 +84,8 @@ class Mpi:
             "all_gather": (given, y),
             "all_to_all": (given, y),
             "barrier": (),
+            "scan": (given, y, *op),
+            "exscan": (given, y, *op),
         }[name]
 
     def ran(self, task: Task) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import wraps
 from itertools import zip_longest
@@ -104,6 +104,40 @@ def scattered(steps: Steps, n: int) -> Steps:
             spans(copy(tmp(*(x[fresh] for x in goal)), inp(*(x[fresh] for x in goal)))),
             spans(reduce(place(np.where(g.dst_rank == g.dst_chunk, OUT, TMP), *goal), place(from_, *source))),
         )
+
+
+def in_front(n: int, rounds: Iterable[tuple[Column, Column]]) -> Steps:
+    """A scan out of rounds of (ranks that get, ranks whose sum is put in front of theirs).
+
+    A sum goes into the other of `out` and `tmp` than it lay in, since it is read in the same step, and in the end into
+    `out`: so it is known from the first round on how many each rank will get.
+    """
+    return _in_front(np.arange(n), [pair for pair in rounds if len(pair[0])], INP)
+
+
+def moved_on(n: int, rounds: Iterable[tuple[Column, Column]]) -> Steps:
+    """An exclusive scan over n ranks: every input goes to the next rank, and these are scanned in the `rounds` for one
+    rank fewer, in which rank r is called r - 1."""
+    pairs, ranks = [pair for pair in rounds if len(pair[0])], np.arange(1, n)
+    if n > 1:
+        yield copy(place(_lies(n - 1, pairs), ranks), inp(ranks - 1))
+    yield from _in_front(ranks, pairs, None)
+
+
+def _in_front(ranks: Column, rounds: list[tuple[Column, Column]], begin: int | None) -> Steps:
+    n = len(ranks)
+    held = _lies(n, rounds) if begin is None else np.full(n, begin)
+    for k, (to, before) in enumerate(rounds):
+        goes = _lies(n, rounds[k + 1 :])[to]
+        came = place(held[before], ranks[before])
+        yield copy(place(goes, ranks[to]), came), reduce(place(goes, ranks[to]), place(held[to], ranks[to]))
+        held[to] = goes
+
+
+def _lies(n: int, rounds: list[tuple[Column, Column]]) -> Column:
+    """Where each sum lies that will go from one place to the other in these rounds, and end in `out`."""
+    times = np.bincount(np.concatenate([np.empty(0, np.int64), *(to for to, _ in rounds)]), minlength=n)
+    return np.where(times % 2 == 0, OUT, TMP)
 
 
 def ahead(n: int, near: int, far: int) -> tuple[Column, Column]:

@@ -4,7 +4,8 @@
     r2 ──┼──▶ r0         ├──▶ r2          ▲ ╲  ╱ ▲       reductions are folded in rank order, so operators need
     r3 ──╯               ╰──▶ r3          ▼ ╱  ╲ ▼       not commute, and every chunk has the same bracket
     reduce,         broadcast,           r2 ◀──▶ r3
-    gather          scatter              all_gather, reduce_scatter, all_to_all, barrier
+    gather          scatter              all_gather, reduce_scatter, all_to_all, barrier; in a scan,
+                                         only from lower ranks to higher ones
 
 The linear algorithms of Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 """
@@ -62,6 +63,25 @@ def reduce_scatter(n: int) -> Steps:
     r = np.arange(n)
     source, chunk = np.divmod(np.arange(n * n - n), n)
     yield copy(out(r, r), inp(0, r)), plan.reduce(out(chunk, chunk), inp(source + 1, chunk))
+
+
+def scan(n: int) -> Steps:
+    """Rounds 1, messages n(n-1)/2 in total, bytes folded by the last rank (n-1) S."""
+    r, source = _before(n)
+    yield copy(out(np.arange(1, n)), inp(0)), plan.reduce(out(r), inp(source))
+
+
+def exscan(n: int) -> Steps:
+    """The same, but for a rank's own."""
+    r, source = _before(n)
+    others = source < r
+    yield copy(out(np.arange(1, n)), inp(0)), plan.reduce(out(r[others]), inp(source[others]))
+
+
+def _before(n: int) -> tuple[Column, Column]:
+    """Every rank but the first, with each rank up to itself but the first."""
+    r, source = (x.astype(np.int64) + 1 for x in np.nonzero(np.tri(max(n - 1, 0), dtype=bool)))
+    return r, source
 
 
 def all_to_all(n: int) -> Steps:

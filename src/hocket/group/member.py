@@ -1,0 +1,39 @@
+"""What all families of a group's calls have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..calls.dispatch import Array as Array
+from ..calls.dispatch import Dispatch
+from ..calls.messages import Messages
+from ..calls.objects import Objects
+from ..calls.session import Session
+
+
+class Member:
+    """A rank of a group: `rank` of `size`."""
+
+    _rank: int
+    _size: int
+    _go: Dispatch
+    _calls: Session
+    _messages: Messages
+    _objects: Objects
+
+    @property
+    def rank(self) -> int:
+        """Which rank of the group this is, from 0 on."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return self._size
+
+
+def integer(value: int, what: str) -> int:
+    """`value` as a plain integer. Raises TypeError where it is none, or too large for 64 bits."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise TypeError(f"{what} is an integer of 64 bits, not {value!r}")
+    return int(value)
