@@ -259,13 +259,33 @@ def test_one_error_is_one_screen(hocket: Hocket) -> None:
     assert done.stderr.count("hocket.errors.MismatchError: ") == 1
 
 
+def test_one_error_of_ranks_in_different_places(hocket: Hocket) -> None:
+    """Each line of the program, and the error under them once."""
+    script = hocket.script(
+        "import numpy as np, hocket\ngroup = hocket.init()\n"
+        "if rank == 1: group.broadcast(np.ones(2), root=1)\nelse: group.barrier()"
+    )
+    done = hocket.run("run", "-n", "3", script)
+    lines = [line for line in done.stderr.splitlines() if not re.fullmatch(r"[ ~^]*", line)]
+    assert lines[0] == headline(done.stderr) == "hocket run: ranks 0-2 failed: exit code 1"
+    assert [line for line in lines if not line.startswith(" ")][1:5] == [
+        "ranks 0, 2:",
+        "Traceback (most recent call last):",
+        "rank 1:",
+        "Traceback (most recent call last):",
+    ]
+    assert done.stderr.count("hocket.errors.MismatchError: ") == 1
+    assert sum("group.barrier()" in line for line in lines) == 1
+    assert sum("root=1)" in line and line.startswith("    if") for line in lines) == 1
+
+
 def test_developers_see_all_of_it(hocket: Hocket) -> None:
     done = hocket.run("run", "-n", "2", sys.executable, "-X", "dev", hocket.script(MISTAKE.replace("3 else", "1 else")))
     assert "calls/session.py" in done.stderr
 
 
 def test_errors_that_differ_are_shown_each(hocket: Hocket) -> None:
-    """The cause last; of more than three the others with one line."""
+    """The cause last; of more than three the others without their tracebacks."""
     script = hocket.script(
         "raise [IndexError, KeyError, OSError, EOFError, ValueError, ValueError][rank]('why', rank // 5)"
     )
@@ -274,7 +294,7 @@ def test_errors_that_differ_are_shown_each(hocket: Hocket) -> None:
     before, after = done.stderr.split(headline(done.stderr))
     (blamed,) = re.findall(r"rank (\d)", headline(done.stderr))
     assert after.startswith(f"\nrank {blamed}:\nTraceback")
-    assert len(re.findall(r"^rank \d: \w+Error: ", before, flags=re.MULTILINE)) == 2
+    assert len(re.findall(r"^rank \d:\n\w+Error: ", before, flags=re.MULTILINE)) == 2
     assert {*re.findall(r"^rank (\d)", done.stderr, flags=re.MULTILINE)} == set("012345")
 
 

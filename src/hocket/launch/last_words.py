@@ -1,12 +1,22 @@
-"""One error, one screen: what ranks wrote as they ended, where equal tracebacks are shown once."""
+"""One error, one screen: what ranks wrote as they ended, where what several of them wrote is shown once."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ..words import named
 
-WHOLE = 3  # tracebacks that are shown in full; of others the last line
+WHOLE = 3  # tracebacks that are shown; of others the error alone
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+class Words(NamedTuple):
+    """Of one rank: where it was, and the error, which may be the same where others were elsewhere."""
+
+    trace: str
+    error: str
+    key: str  # the same error, whatever the rank calls itself in it, and however long it had waited
 
 
 class LastWords:
@@ -14,44 +24,41 @@ class LastWords:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._words: dict[int, tuple[str, str]] = {}
+        self._words: dict[int, Words] = {}
 
     def __bool__(self) -> bool:
         return bool(self._words)
 
     def add(self, rank: int, name: str, text: str) -> None:
         """Of a rank, which messages call by that name."""
-        self._words[rank] = (name, text)
+        begin = text.rfind(_TRACEBACK)
+        found = re.compile(r"^\S", re.MULTILINE).search(text, begin + len(_TRACEBACK)) if begin >= 0 else None
+        at = found.start() if found else len(text)
+        error = text[at:] if text.endswith("\n") else text[at:] + "\n"
+        key = re.sub(r", for [\d.]+( to [\d.]+)? s$", "", error.replace(name, "*"), flags=re.MULTILINE)
+        self._words[rank] = Words(text[:at], error, key)
 
     def alike(self, rank: int) -> list[int]:
-        """The ranks whose words are the same as that one's; none where it has none."""
-        return next((ranks for _, ranks in self._folded() if rank in ranks), [])
+        """The ranks with the same error as that one; none where it has none."""
+        return [
+            r for r, words in sorted(self._words.items()) if rank in self._words and words.key == self._words[rank].key
+        ]
 
     def take(self, besides: int | None = None) -> str:
-        """To be shown now: all, or those that are other than what rank `besides` wrote. Of several ranks each text says
+        """To be shown now: all, or what is other than the error of rank `besides`. Of several ranks each traceback says
         whose it is."""
-        folded = [(text, ranks) for text, ranks in self._folded() if besides not in ranks]
-        for _, ranks in folded:
-            for rank in ranks:
-                del self._words[rank]
-        if self._size == 1:
-            return "".join(text for text, _ in folded)
-        whole = "".join(f"{named(ranks)}:\n{_ended(text)}" for text, ranks in folded[:WHOLE])
-        return whole + "".join(f"{named(ranks)}: {_verdict(text)}\n" for text, ranks in folded[WHOLE:])
+        kept = [] if besides is None else self.alike(besides)
+        taken = {rank: self._words.pop(rank) for rank in sorted(self._words) if rank not in kept}
+        errors: dict[str, dict[str, list[int]]] = {}
+        for rank, words in taken.items():
+            errors.setdefault(words.key, {}).setdefault(words.trace, []).append(rank)
+        parts, room = [], WHOLE
+        for traces in errors.values():
+            shown = [self._headed(ranks, trace) for trace, ranks in list(traces.items())[:room]]
+            room -= len(shown)
+            rest = [rank for trace, ranks in list(traces.items())[len(shown) :] for rank in ranks]
+            parts += [*shown, *([f"{named(rest)}:\n"] if rest else []), taken[next(iter(traces.values()))[0]].error]
+        return "".join(parts)
 
-    def _folded(self) -> list[tuple[str, list[int]]]:
-        """Each text, and the ranks that wrote it: the same but for how each is called, and how long it had waited."""
-        texts: dict[str, tuple[str, list[int]]] = {}
-        for rank, (name, text) in sorted(self._words.items()):
-            key = re.sub(r", for [\d.]+( to [\d.]+)? s$", "", text.replace(name, "*"), flags=re.MULTILINE)
-            texts.setdefault(key, (text, []))[1].append(rank)
-        return list(texts.values())
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else text + "\n"
-
-
-def _verdict(text: str) -> str:
-    """The last line that is not indented: the error itself."""
-    return next((line for line in reversed(text.splitlines()) if line and not line[0].isspace()), "")
+    def _headed(self, ranks: list[int], trace: str) -> str:
+        return trace if self._size == 1 else f"{named(ranks)}:\n{trace}"
