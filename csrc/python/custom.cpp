@@ -1,6 +1,8 @@
 #include "python/custom.h"
 
 #include "python/gil.h"
+#include "python/session.h"
+#include "wait/fork.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
@@ -68,7 +70,9 @@ void Custom::call(const void* a, const void* b, void* out, size_t count) {
   const nb::object first = array(0, count), second = array(1, count), result = array(2, count);
   std::memcpy(data(first), a, bytes);
   std::memcpy(data(second), b, bytes);
+  const int born = forks();
   with_python([&] { return function_(first, second, result); });
+  if (forks() != born) throw Refusal{Session::forked};  // the call is its parent's to finish
   std::memcpy(out, data(result), bytes);
 }
 

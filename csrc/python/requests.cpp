@@ -35,7 +35,9 @@ const Signals signals = look_for_signals;
 
 void look_for_signals() {
   const Locked locked;
+  const int born = forks();
   if (with_python(PyErr_CheckSignals) != 0) throw nb::python_error();
+  if (forks() != born) throw Refusal{Session::forked};  // a handler's child: the call is its parent's to finish
   InCall::tell();
 }
 

@@ -136,6 +136,7 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
                    int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life)
     : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
+      born_(forks()),
       signals_(std::move(signals)),
       life_(life),
       silent_("was silent for " + in_seconds(life) + ", being stopped or cut off,") {
@@ -219,6 +220,7 @@ void Endpoint::retract(const void* by) {
 
 // At once, also over links: who makes an error asks now.
 void Endpoint::say(const std::string& text, Clock::time_point since) {
+  if (forks() != born_) return;  // the parent's
   write(boxes[rank()]->doing, text, since);
   liveness.beat();
   for (tcp::Link* link : all_links) link->beat(Clock::now(), Clock::duration::zero());

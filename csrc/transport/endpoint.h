@@ -122,6 +122,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void tend(Clock::time_point now);
   void say(const std::string& text, Clock::time_point since);
 
+  const int born_;
   const std::function<void()> signals_;
   const Clock::duration life_;
   const std::string silent_;  // what is said of who is given up

@@ -1,4 +1,6 @@
 // The mailbox's bounds: what it keeps for others, what may be in flight, and that neither takes long to look through.
+#include <algorithm>
+#include <ctime>
 #include <optional>
 #include <utility>
 
@@ -163,9 +165,16 @@ void in_flight() {
 
 // ---- time -----------------------------------------------------------------------------------------------------------
 
+// Seconds that this thread has had of a core: whoever else wants it does not count.
+double busy() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 // Receives of as many tags as there are, of one source and any, that all wait at once; the last first.
 double seconds_for(int number) {
-  const auto start = Clock::now();
+  const double start = busy();
   World world(2);
   std::vector<uint64_t> values(number), got(number);
   std::vector<Ticket> posted;
@@ -197,12 +206,16 @@ double seconds_for(int number) {
     check(world[1].done(world[1].receive(source, tag, "", &got[i], 8)));
   }
   check(got == values);
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return busy() - start;
 }
 
 void many_receives_take_time_in_proportion() {
   seconds_for(1000);
-  const double few = seconds_for(8000), many = seconds_for(32000);
+  double few = 1e9, many = 1e9;  // the least of some: caches are shared with whoever else runs here
+  for (int i = 0; i < 5; ++i) {
+    few = std::min(few, seconds_for(8000));
+    many = std::min(many, seconds_for(32000));
+  }
   std::printf("8000 receives: %.3f s, 32000: %.3f s\n", few, many);
   check(many < 10 * few);
 }

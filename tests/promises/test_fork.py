@@ -296,3 +296,47 @@ with hocket.init(timeout=20) as group:
 """
     ended = run(tmp_path, text, ranks=2, limit=50)
     assert (ended.code, ended.lines()) == (0, ["good 0", "good 1"]), ended.err
+
+
+@pytest.mark.parametrize("way", ["returns", "raises", "a handler returns", "a handler raises"])
+def test_a_child_that_is_made_in_the_middle_of_a_call(way: str, tmp_path: Path) -> None:
+    """By its operator, or by a signal's handler: it does not go on with what its parent is doing."""
+    text = f"""
+def branch(*_):
+    if not children and who[0] == 0:
+        children.append(os.fork())
+        if children[0] == 0 and {way.endswith("raises")}:
+            raise ValueError("in the child")
+
+def add(a, b, out):
+    if {not way.startswith("a handler")}:
+        branch()
+    np.add(a, b, out=out)
+
+who, children = [rank], []
+signal.signal(signal.SIGUSR1, branch)
+group = hocket.init(timeout=20)
+if rank == 0:
+    group.send(np.array([threading.get_native_id(), os.getpid()]), 1)
+elif {way.startswith("a handler")}:
+    thread, process = group.recv(0).tolist()
+    looks = []
+    while looks[-10:] != ["S"] * 10:
+        with open(f"/proc/{{process}}/task/{{thread}}/stat") as stat:
+            looks.append(stat.read().rpartition(")")[2].split()[0])
+    os.kill(process, signal.SIGUSR1)
+    time.sleep(0.2)
+try:
+    total = group.all_reduce(np.arange(3.0) + rank, add, algorithm="binomial_tree")
+except Exception as error:
+    os._exit(0 if children == [0] and "forked" in str(error) else 3)
+if children == [0]:
+    os._exit(4)
+assert (total == 2 * np.arange(3.0) + 1).all()
+assert (group.all_reduce(np.ones(5)) == 2).all()
+if rank == 0:
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+say("good", rank)
+"""
+    ended = run(tmp_path, text, ranks=2, limit=50)
+    assert (ended.code, ended.lines()) == (0, ["good 0", "good 1"]), ended.err

@@ -130,6 +130,8 @@ class Session:
         `seconds` what that might have taken. None is for a call that came after an error."""
         if error is None:
             self.require_usable(inside=True)
+        if self.core.forked:  # a child that was made in the middle of the call
+            raise HocketError(FORKED) from error
         if isinstance(error, Failure):
             raised = self.explain(error, what, seconds, broken=True)
             self.errors[type(raised).__name__] += 1
