@@ -64,7 +64,8 @@ def test_a_small_run(tmp_path: Path) -> None:
     rows = json.loads(done.stdout)["rows"]
     assert {row["wrong"] for row in rows} == {0}
     assert {row["ranks"] for row in rows} == {2, 3}
-    assert len(rows) == 2 * (8 * 2 * 2 + 2 + 1)  # ranks x (collectives x sizes x in place or not, send_recv, barrier)
+    # ranks x (collectives x sizes x in place or not, send_recv and four of objects x sizes, barrier)
+    assert len(rows) == 2 * (10 * 2 * 2 + 5 * 2 + 1)
     assert all(row["p99_us"] >= row["p50_us"] * 0.5 > 0 for row in rows)
     assert {row["algorithm"] for row in rows if row["collective"] == "barrier"} == {"direct"}
     assert len(list(csv.DictReader(table.open()))) == len(rows)
