@@ -298,6 +298,21 @@ def test_errors_that_differ_are_shown_each(hocket: Hocket) -> None:
     assert {*re.findall(r"^rank (\d)", done.stderr, flags=re.MULTILINE)} == set("012345")
 
 
+def test_last_words_are_shown_though_something_else_holds_the_stream(hocket: Hocket) -> None:
+    """A daemon that left the rank's process group: it is not ended, and nobody waits for it."""
+    script = hocket.script(
+        "import subprocess\n"
+        "daemon = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "say(daemon.pid)\n"
+        "raise ValueError('the cause')"
+    )
+    done = hocket.run("run", "-n", "2", script)
+    for pid in done.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    assert done.stderr.endswith("\nValueError: the cause\n")
+    assert "ranks 0, 1:\n" in done.stderr
+
+
 def test_a_traceback_of_a_program_that_goes_on_is_not_held_for_ever(hocket: Hocket) -> None:
     script = hocket.script(
         "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n"

@@ -96,7 +96,7 @@ class _Job:
         self._grace = grace
         self._children: list[Child] = []
         self._running: set[Child] = set()
-        self._outputs: set[Output] = set()
+        self._outputs: dict[Output, Child] = {}
         self._errors: dict[Child, Output] = {}
         self._last: Output | None = None  # who spoke last
         self._culprit: Child | None = None
@@ -147,6 +147,9 @@ class _Job:
         self._clocks = {self._kill: drain}  # only for the select of each turn: there is nothing left to kill
         while self._outputs and drain.left():
             self._turn()
+        for output in list(self._outputs):  # of which something that left its rank's group has an end
+            self._pass_on(output.end)
+            self._part(output)
         code, why = self._verdict or (0, str)
         self._say(why())
         return code
@@ -170,16 +173,19 @@ class _Job:
                 self._pass_on(output.flush)
 
     def _relay(self, child: Child, output: Output) -> Output:
-        self._outputs.add(output)
-        self._selector.register(output.source, selectors.EVENT_READ, partial(self._pump, child, output))
+        self._outputs[output] = child
+        self._selector.register(output.source, selectors.EVENT_READ, partial(self._pump, output))
         return output
 
-    def _pump(self, child: Child, output: Output) -> None:
+    def _pump(self, output: Output) -> None:
         if self._pass_on(output.pump) and not output.has_ended:
             self._last = output
-            return
+        else:
+            self._part(output)
+
+    def _part(self, output: Output) -> None:
         self._selector.unregister(output.source)
-        self._outputs.discard(output)
+        child = self._outputs.pop(output)
         output.source.close()
         if output.last_words:
             self._words.add(child.rank, str(child), output.last_words.decode(errors="replace"))

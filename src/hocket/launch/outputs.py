@@ -70,7 +70,7 @@ class Output:
         self._tail = (self._tail + data)[-TAIL:]
         self._waiting += data
         if not data:
-            return self._end()
+            return self.end()
         if not self._held:
             whole, newline, rest = self._waiting.rpartition(b"\n")
             whole += newline
@@ -88,7 +88,8 @@ class Output:
         data, self._waiting, self._held, self.due = self._waiting, b"", False, None
         self._pass_on(data)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more comes of it."""
         self.has_ended = True
         if self._held:
             self.last_words, self._waiting = self._waiting, b""
