@@ -117,7 +117,11 @@ void Session::fail(nb::object error, const std::string& text, double within, boo
   const std::string what = entered ? text + " (call " + std::to_string(endpoint().number()) + ")" : text;
   const nb::object raises = fail_;  // which may let go of itself
   if (!raises.is_valid()) throw Refusal{"this group is closed"};
-  InCall::tell();  // another rank may be about to make an error too
+  try {
+    InCall::tell();  // another rank may be about to make an error too
+  } catch (nb::python_error& interruption) {
+    error = nb::borrow(interruption.value());
+  }
   with_python([&] { return raises(error, within, what); });
   throw std::logic_error("fail() must raise");
 }
