@@ -203,10 +203,10 @@ def test_any_sequence_of_calls(world: Worlds, size: int) -> None:
 
 
 def test_the_programs_reach_everything() -> None:
-    """What the strategies can draw is what the collectives can do: a look at 300 programs."""
+    """What the strategies can draw is what the collectives can do: a look at 600 programs."""
     seen: set[str] = set()
 
-    @settings(max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=600, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(programs(4))
     def look(program: list[Any]) -> None:
         for step in program:
