@@ -142,8 +142,11 @@ def test_every_plan_is_carried_out_by_hand(world: Worlds, n: int) -> None:
     own, total, everywhere, root = np.eye(n, dtype=bool), x.sum(axis=0), np.ones((n, n), bool), np.zeros((n, n), bool)
     root[0] = True
     joined = blocks[np.arange(n), np.arange(n)].ravel()
+    sums = np.cumsum(x, axis=0)
     promises = {  # what a rank ends with, and which blocks of it
         "all_reduce": (np.tile(total, (n, 1)), everywhere),
+        "scan": (sums, everywhere),
+        "exscan": (sums - x, everywhere & ~root),
         "reduce": (np.tile(total, (n, 1)), root),
         "reduce_scatter": (np.tile(total, (n, 1)), own),
         "broadcast": (np.tile(x[0], (n, 1)), everywhere),
