@@ -17,7 +17,8 @@ import hocket
 
 
 def maxloc(a, b, out):
-    """Of pairs (value, place) the larger value, of equal ones the smaller place: MPI's MAXLOC."""
+    """Of pairs (value, place) the larger value, of equal ones the smaller place: MPI's MAXLOC. (op="maxloc" is that of
+    elements with two fields.)"""
     take_b = (b.real > a.real) | ((b.real == a.real) & (b.imag < a.imag))
     out[...] = np.where(take_b, b, a)
 
@@ -61,7 +62,8 @@ def main(group):
         other.close()
     raised = group.all_reduce(np.array(told != "nothing at all"), op="land")
     say(group, f"\nmixed            MismatchError on all ranks: {bool(raised)}; r0 reads")
-    say(group, textwrap.fill(told, 76, initial_indent="  ", subsequent_indent="  "))
+    for line in told.splitlines():
+        say(group, textwrap.fill(line.strip(), 76, initial_indent="  ", subsequent_indent="    "))
 
 
 if __name__ == "__main__":
