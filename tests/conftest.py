@@ -14,9 +14,11 @@ from worlds import TRANSPORTS, USUAL, World, Worlds
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
 
 
-def pytest_unconfigure() -> None:
-    """Python waits for the threads a failed test has left behind: not for ever, and then it says what they do."""
-    faulthandler.dump_traceback_later(60, exit=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Python waits for the threads a failed test has left behind: not for ever, and then it says what they do. One of
+    several processes that test also waits for the others, which may take longer."""
+    if not hasattr(config, "workerinput"):
+        faulthandler.dump_traceback_later(60, exit=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

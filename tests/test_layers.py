@@ -26,7 +26,7 @@ PYTHON = {
     "cli": "tcl bench observe launch rendezvous config plans arrays errors",
     "tcl": "group calls launch arrays",
     "bench": "torch hocket tuning plans arrays _core",
-    "torch": "group calls rendezvous config arrays deadline errors",
+    "torch": "group calls rendezvous config arrays places deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans arrays errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",

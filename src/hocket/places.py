@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -12,9 +14,22 @@ PACKAGE = str(Path(__file__).parent) + os.sep
 STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
+_given = threading.local()
+
+
 def place() -> str:
     """Where the program is that has called into hocket on this thread: " at train.py:31"; "" where nobody has."""
-    return _at(_frames(sys._getframe(1)))
+    return getattr(_given, "place", "") or _at(_frames(sys._getframe(1)))
+
+
+@contextmanager
+def made_at(place: str) -> Iterator[None]:
+    """What this thread does now was asked for there, by another thread perhaps."""
+    before, _given.place = getattr(_given, "place", ""), place
+    try:
+        yield
+    finally:
+        _given.place = before
 
 
 def place_of(error: BaseException) -> str:

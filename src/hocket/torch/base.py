@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,11 +15,11 @@ import torch.distributed as dist
 from ..calls.executor import Executor
 from ..config import job_route, job_secret, job_sockets
 from ..deadline import Deadline
-from ..errors import MismatchError
 from ..group import assemble
+from ..places import made_at, place
 from ..rendezvous.foreign import ForeignStore
 from ..rendezvous.links import Links, Terms, connect
-from . import last_words, where
+from . import last_words
 from .profiling import event, followed
 from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
@@ -71,10 +71,10 @@ class Base(dist.ProcessGroup):
         seconds = self._seconds(opts.timeout)
         if not opts.asyncOp and not self._executor.busy:
             with event(name, inputs):
-                self._perform(job, lambda: seconds)
+                job(seconds)
             return DONE
-        here = where.line()
-        text = f"{name} of {sum(tensor.numel() for tensor in outputs)} elements from {here or 'an unknown line'}"
+        here = place()
+        text = f"{name} of {sum(tensor.numel() for tensor in outputs)} elements{here}"
         deadline = Deadline(self._group.timeout if seconds is None else seconds)  # of the call, not of its turn
         perform = followed(name, partial(self._perform, job, lambda: max(deadline.left(), _SOON), here))
         if opts.asyncOp:
@@ -83,14 +83,8 @@ class Base(dist.ProcessGroup):
         return DONE
 
     def _perform(self, job: Job, seconds: Callable[[], float | None], here: str = "") -> None:
-        try:
+        with made_at(here):
             job(seconds())
-        except MismatchError as error:
-            self._raise_with_lines(error, here)
-
-    def _raise_with_lines(self, error: MismatchError, here: str = "") -> NoReturn:
-        lines = where.with_lines(error, self._store, self._rank, self._size, here or where.line())
-        raise lines from error.__cause__
 
     # ---- life, and what torch asks about a group ---------------------------------------------------------------------
 

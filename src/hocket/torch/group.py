@@ -12,13 +12,14 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 
 from ..errors import MismatchError
-from . import sparse, where
+from . import sparse
 from .base import Base
 from .monitor import monitored_barrier
 from .profiling import event, profiled, seen
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
 from .tensors import Row, Rows
 from .uncompiled import uncompiled
+from .where import called_by_backward
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
 Tensor: TypeAlias = torch.Tensor
@@ -35,13 +36,10 @@ class ProcessGroup(Base):
         opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
-        if self._executor.busy or (later and not where.called_by_backward()):
+        if self._executor.busy or (later and not called_by_backward()):
             return self._do("all_reduce", opts, tensors, tensors, partial(self._all_reduce_each, tensors, op))
         each = seen("all_reduce", tensors, self._all_reduce_each) if profiled() else self._all_reduce_each
-        try:
-            each(tensors, op, seconds)
-        except MismatchError as error:
-            self._raise_with_lines(error)
+        each(tensors, op, seconds)
         return Done(tensors) if later else DONE
 
     allreduce_coalesced = allreduce
