@@ -23,10 +23,10 @@ SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
 # From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
 PYTHON = {
     "__main__": "cli",
-    "cli": "tcl bench observe launch rendezvous config plans arrays errors",
+    "cli": "tcl bench observe launch rendezvous config plans arrays words errors",
     "tcl": "group calls launch arrays",
     "bench": "torch hocket tuning plans arrays _core",
-    "torch": "group calls rendezvous config arrays places deadline errors",
+    "torch": "group calls rendezvous config arrays places words deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans arrays errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",

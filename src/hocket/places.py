@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -76,15 +77,16 @@ def _lines(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 def _at(lines: Iterable[tuple[str, int]]) -> str:
     """The first of them, from the inside out, that neither hocket nor what lies between it and a program has."""
     for filename, line in lines:
-        if not (_is_own(filename) or _is_between(filename)):
+        if not _is_passed_over(filename, "torch" in sys.modules):
             return f" at {_shown(filename)}:{line}"
     return ""
 
 
-def _is_between(filename: str) -> bool:
-    """torch calls hocket, and the command hocket or Python's runpy calls a program."""
-    torch = getattr(sys.modules.get("torch"), "__file__", None)
-    if torch and filename.startswith(str(Path(torch).parent) + os.sep):
+@lru_cache(maxsize=4096)  # each asynchronous call of torch's asks
+def _is_passed_over(filename: str, with_torch: bool) -> bool:
+    """hocket's own; torch calls hocket, and the command hocket or Python's runpy calls a program."""
+    torch = getattr(sys.modules["torch"], "__file__", None) if with_torch else None
+    if _is_own(filename) or (torch and filename.startswith(str(Path(torch).parent) + os.sep)):
         return True
     return filename.startswith("<frozen ") or Path(filename).name in ("hocket", "runpy.py")
 
@@ -92,6 +94,6 @@ def _is_between(filename: str) -> bool:
 def _shown(filename: str) -> str:
     """Below the working directory as one would name it there."""
     try:
-        return filename.removeprefix(f"{Path.cwd()}{os.sep}")
+        return filename.removeprefix(os.getcwd() + os.sep)  # noqa: PTH109 - a Path takes ten times as long
     except OSError:  # it was deleted
         return filename

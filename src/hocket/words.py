@@ -7,13 +7,16 @@ from collections.abc import Iterable
 
 def named(ranks: Iterable[int]) -> str:
     """In words: "rank 3", "ranks 0-2, 5", "none"."""
+    numbers = list(ranks)
+    return f"rank{'' if len(numbers) == 1 else 's'} {spans(numbers)}" if numbers else "none"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Those that follow one another together: "0-2, 5"."""
     runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([rank])
-    if not runs:
-        return "none"
-    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"rank{'' if len(runs) == len(runs[0]) == 1 else 's'} {', '.join(parts)}"
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

@@ -10,6 +10,7 @@ from ..plans.algorithms import Algorithm, names, resolve
 from ..plans.check import Facts
 from ..plans.collectives import find
 from ..plans.prove import proved
+from ..words import spans
 from .show import WORDS, facts_of
 from .sizes import algorithm_of, sizes, the_root, told
 
@@ -60,10 +61,4 @@ def _holds(collective: str, name: str, algorithm: Algorithm, counts: range, root
 
 def _ranks(numbers: list[int]) -> str:
     """`1-4, 8 ranks`."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1] = [spans[-1][0], number]
-        else:
-            spans.append([number])
-    return ", ".join("-".join(map(str, span)) for span in spans) + (" rank" if numbers == [1] else " ranks")
+    return f"{spans(numbers)} rank{'' if numbers == [1] else 's'}"

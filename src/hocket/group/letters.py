@@ -8,8 +8,7 @@ import numpy as np
 
 from ..arrays.adopt import adopt, overlap, writable
 from ..calls.fastpath import RECV, SEND, fast_path
-from ..calls.messages import ANY, Envelope, Message, Received
-from ..deadline import Deadline
+from ..calls.messages import Envelope, Message, Received
 from .member import Array, Member, integer
 
 T = TypeVar("T")
@@ -126,13 +125,13 @@ class Letters(Member):
         dst, source = self._go.rank_of(dst, "dst"), self._source(src)
         tags = integer(tag, "tag"), integer(tag if recv_tag is None else recv_tag, "recv_tag")
         self._calls.require_usable(inside=True)
-        deadline = Deadline(self._go.seconds(timeout))
+        seconds = self._go.seconds(timeout)
         given = np.asarray(adopt(x))
         if out is not None and overlap(given, writable(out)):
             given = given.copy()
-        coming = self._messages.receive(source, out, tags[1], deadline.seconds, True)
+        coming = self._messages.receive(source, out, tags[1], seconds, True)
         try:
-            self._messages.send(given, dst, tags[0], deadline.seconds, False)
+            self._messages.send(given, dst, tags[0], seconds, False)
         except BaseException:
             coming.exception(0.0)  # it is given up
             raise
@@ -155,6 +154,3 @@ class Letters(Member):
         source, number = self._source(src), integer(tag, "tag")
         self._calls.require_usable(inside=True)
         return self._messages.probe(source, number, self._go.timeout, waits=False)
-
-    def _source(self, src: int | None) -> int:
-        return ANY if src is None else self._go.rank_of(src, "src")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..calls.dispatch import Array as Array
 from ..calls.dispatch import Dispatch
-from ..calls.messages import Messages
+from ..calls.messages import ANY, Messages
 from ..calls.objects import Objects
 from ..calls.session import Session
 
@@ -30,6 +30,9 @@ class Member:
     def size(self) -> int:
         """How many ranks the group has."""
         return self._size
+
+    def _source(self, src: int | None) -> int:
+        return ANY if src is None else self._go.rank_of(src, "src")
 
 
 def integer(value: int, what: str) -> int:

@@ -62,6 +62,6 @@ class ObjectCalls(Member):
 
         Raises MismatchError when an array comes instead, which is lost then and is not unpickled; else as `recv`.
         """
-        source = -1 if src is None else self._go.rank_of(src, "src")
+        source = self._source(src)
         self._calls.require_usable(inside=True)
         return self._objects.receive(source, integer(tag, "tag"), self._go.seconds(timeout), sourced=return_source)

@@ -48,15 +48,17 @@ def is_consequence(error: BaseException | None) -> bool:
 
 @contextmanager
 def trimmed(error: BaseException) -> Iterator[None]:
-    """Without the lines of hocket's own at the end of its traceback, and of those that it came from: to a user they are
-    no news. `python -X dev` keeps them."""
+    """Without hocket's own lines in its traceback, and in those that it came from: to a user they are no news.
+    `python -X dev` keeps them."""
     whole = [(link, link.__traceback__) for link in _chain(error)]
     for link, trace in whole:
         if isinstance(link, (HocketError, TypeError, ValueError)) and not sys.flags.dev_mode:
             link.__traceback__ = users_part(trace)
-    yield
-    for link, trace in whole:
-        link.__traceback__ = trace
+    try:
+        yield
+    finally:
+        for link, trace in whole:
+            link.__traceback__ = trace
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -39,7 +39,7 @@ def draw(plan: Plan, most: int = 16) -> str:
     sent = f"{float(c.bytes_per_rank):.3g} S"
     head = f"{plan.collective} {plan.algorithm}: size {plan.size}{root}, chunks {plan.chunks}, "
     head += f"rounds {c.rounds}, steps {c.steps}, messages {c.messages}, bytes/rank {sent}"
-    return "\n\n".join(part for part in (head, picture(plan), steps(plan, most)) if part)
+    return "\n\n".join(part for part in (head, _picture(plan), steps(plan, most)) if part)
 
 
 def steps(plan: Plan, most: int = 16) -> str:
@@ -52,6 +52,10 @@ def picture(plan: Plan) -> str:
     """Who sends to whom: a ring where it is one, else a table of how many messages. Empty for more than 16 ranks.
     Raises as `draw`."""
     look(plan)
+    return _picture(plan)
+
+
+def _picture(plan: Plan) -> str:
     sent = _messages(plan)
     if not sent.any() or plan.size > WIDEST:
         return ""

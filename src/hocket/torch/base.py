@@ -76,15 +76,11 @@ class Base(dist.ProcessGroup):
         here = place()
         text = f"{name} of {sum(tensor.numel() for tensor in outputs)} elements{here}"
         deadline = Deadline(self._group.timeout if seconds is None else seconds)  # of the call, not of its turn
-        perform = followed(name, partial(self._perform, job, lambda: max(deadline.left(), _SOON), here))
+        perform = followed(name, partial(_perform, job, deadline, here))
         if opts.asyncOp:
             return Collective(outputs, self._executor.put(perform, text))
         self._executor.do(perform, _LONG)
         return DONE
-
-    def _perform(self, job: Job, seconds: Callable[[], float | None], here: str = "") -> None:
-        with made_at(here):
-            job(seconds())
 
     # ---- life, and what torch asks about a group ---------------------------------------------------------------------
 
@@ -152,3 +148,8 @@ class Base(dist.ProcessGroup):
 
     def _get_backend(self, device: torch.device) -> Base:
         return self
+
+
+def _perform(job: Job, deadline: Deadline, here: str) -> None:
+    with made_at(here):
+        job(max(deadline.left(), _SOON))

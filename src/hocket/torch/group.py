@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -19,10 +20,11 @@ from .profiling import event, profiled, seen
 from .reduce_ops import NAMES, PREMUL_SUM, scaled
 from .tensors import Row, Rows
 from .uncompiled import uncompiled
-from .where import called_by_backward
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
 Tensor: TypeAlias = torch.Tensor
+
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 
 
 @uncompiled
@@ -36,7 +38,7 @@ class ProcessGroup(Base):
         opts = opts or c10d.AllreduceOptions()
         op, seconds = opts.reduceOp, self._seconds(opts.timeout)
         later = opts.asyncOp
-        if self._executor.busy or (later and not called_by_backward()):
+        if self._executor.busy or (later and not _called_by_backward()):
             return self._do("all_reduce", opts, tensors, tensors, partial(self._all_reduce_each, tensors, op))
         each = seen("all_reduce", tensors, self._all_reduce_each) if profiled() else self._all_reduce_each
         each(tensors, op, seconds)
@@ -305,3 +307,9 @@ def _elements(tensor: Tensor, splits: Sequence[int], size: int) -> list[int]:
         )
     row = tensor.numel() // rows if rows else 0
     return [n * row for n in splits] if splits else [rows // size * row] * size
+
+
+def _called_by_backward() -> bool:
+    """Whether it was autograd that made this call of a group: the reducer of DDP does, from C++."""
+    caller = sys._getframe(1).f_back
+    return caller is not None and caller.f_code is _BACKWARD

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import CollectiveTimeout
 from ..group import Group
+from ..words import named
 
 _TAG = -(1 << 40)  # beyond torch's tags, which have 32 bits
 _SLACK = 5.0  # seconds for rank 0's verdict to arrive
@@ -33,6 +34,5 @@ def monitored_barrier(group: Group, number: int, seconds: float, all_missing: bo
         group.send(np.ones(1, np.bool_), 0, tag=tag)
         group.recv(0, out=verdict, tag=tag, timeout=seconds + _SLACK)
     if verdict.any():
-        ranks = ", ".join(map(str, np.flatnonzero(verdict)))
-        who = f"rank{'s' if verdict.sum() > 1 else ''} {ranks}{'' if all_missing else ', and perhaps others,'}"
+        who = f"{named(np.flatnonzero(verdict).tolist())}{'' if all_missing else ', and perhaps others,'}"
         raise CollectiveTimeout(f"monitored_barrier timed out after {seconds:g} s: {who} did not come")
