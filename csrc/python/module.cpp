@@ -105,6 +105,17 @@ nb::list survey(Endpoint& self, double patience, bool asks) {
   return all;
 }
 
+nb::object outcome(Endpoint& self) {
+  if (!self.is_over()) return nb::none();
+  const Settlement::Outcome o = self.outcome();
+  nb::list lost;
+  for (int rank = 0; rank < self.size(); ++rank) {
+    if (o.lost[static_cast<size_t>(rank)]) lost.append(rank);
+  }
+  return nb::make_tuple(static_cast<int>(o.failure.kind), o.failure.peer, decoded(o.failure.text), lost, o.completed,
+                        o.reached, decoded(self.title_of(o.reached)));
+}
+
 PyObject* failure_type;
 
 void translate(const std::exception_ptr& error, void*) {
@@ -219,11 +230,13 @@ NB_MODULE(_core, m) {
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
       .def(
-          "poison",
+          "end",
           [](Endpoint& self, int kind, int peer, const std::string& text) {
-            self.poison({static_cast<Failure::Kind>(kind), peer, text});
+            const Unlocked unlocked;  // the ranks settle it
+            self.end({static_cast<Failure::Kind>(kind), peer, text});
           },
           "kind"_a, "peer"_a, "text"_a)
+      .def("outcome", &outcome)
       .def(
           "look",
           [](Endpoint& self, int peer, double within) {

@@ -17,7 +17,19 @@ from __future__ import annotations
 
 
 class HocketError(RuntimeError):
-    """The root of all errors that are hocket's own."""
+    """The root of all errors that are hocket's own.
+
+    One that ended a group is the same on all ranks that are left: its text, and what follows.
+    """
+
+    lost: tuple[int, ...] = ()
+    """The ranks that the others take for lost: dead, gone, or stopped."""
+
+    completed: int | None = None
+    """The last call of the group that all others completed; calls are counted from 1. None for other errors."""
+
+    settled: str = ""
+    """The call that ended well on some ranks, but not on all: its result is not to be used, on any. Empty: none did."""
 
 
 class RendezvousError(HocketError):

@@ -99,6 +99,7 @@ class Link final : public Wire {
   bool text(Outgoing& to, uint64_t fingerprint);
   bool call(Outgoing& to);
   bool reason(Outgoing& to);
+  bool stand(Outgoing& to);
   bool mail(Outgoing& to);
   bool message(Outgoing& to);
   bool pulse(Outgoing& to);
@@ -117,6 +118,7 @@ class Link final : public Wire {
   void withdraw();             // takes the lock
   void landed(uint64_t bytes);
   void close();  // the frame that is there as a whole
+  void take_stand();
 
   void fail(const char* why);
   void fail_by(int error);  // of the pipe
@@ -152,7 +154,7 @@ class Link final : public Wire {
   uint64_t mailed_ = 0;    // up to this position
   uint32_t told_stuck_ = 0;
   uint64_t told_read_ = 0, told_consumed_ = 0;
-  uint64_t told_doing_ = 0;  // that version
+  uint64_t told_doing_ = 0, told_stand_ = 0;  // those versions
   bool pulse_ = false;
   Clock::time_point beaten_{};
   uint64_t head_ = 0;                      // of what lies in the reader's window, since the beginning of time

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/outbox/activity.h"
+#include "transport/outbox/text.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
@@ -16,6 +17,8 @@ constexpr uint64_t longest = uint64_t{1} << 60;  // that a rank has been in a ca
 
 // Whether it is 1 + a kind of failure.
 bool is_why(uint64_t told) { return told != 0 && told <= 1 + Failure::closed; }
+
+bool is_culprit(uint64_t told, int size) { return told < static_cast<uint64_t>(size) || told == nobody; }
 
 }  // namespace
 
@@ -95,8 +98,14 @@ bool Link::open() {
     case Frame::text:
       return f.bytes < sizeof(Outbox::Text::text) && land(scratch_.data(), f.bytes);
     case Frame::reason:
-      if (!is_why(f.a) || (f.c >= static_cast<uint64_t>(size_) && f.c != nobody)) return false;
+      if (f.a > Failure::closed || !is_culprit(f.b, size_)) return false;
       return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
+    case Frame::stand: {
+      const uint64_t bits = (static_cast<uint64_t>(size_) + 7) / 8;
+      if (f.a != Outbox::Stand::settling && f.a != Outbox::Stand::settled) return false;
+      if (f.d >> 32 > Failure::closed || !is_culprit(static_cast<uint32_t>(f.d), size_)) return false;
+      return f.bytes >= bits && f.bytes < bits + reason_bytes && land(scratch_.data(), f.bytes);
+    }
     case Frame::message: {
       if (received_ - own_->counts()[peer_].read.load(std::memory_order_acquire) >= depth) return false;
       if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
@@ -216,12 +225,13 @@ void Link::close() {
       mail_.lane(rank_).broken.store(static_cast<uint32_t>(f.a), std::memory_order_release);
       break;
     case Frame::reason:
-      if (mirror_->poisoned.load(std::memory_order_relaxed) != 0) break;
-      mirror_->until = f.b;
-      mirror_->culprit = static_cast<int32_t>(static_cast<uint32_t>(f.c));
-      std::memcpy(mirror_->reason, scratch_.data(), f.bytes);
-      mirror_->reason[f.bytes] = 0;
-      mirror_->poisoned.store(static_cast<uint32_t>(f.a), std::memory_order_release);
+      if (mirror_->finding.there.load(std::memory_order_relaxed) != 0) break;
+      mirror_->finding.why = {static_cast<uint32_t>(f.a), static_cast<int32_t>(static_cast<uint32_t>(f.b)), {}};
+      std::memcpy(mirror_->finding.why.text, scratch_.data(), f.bytes);
+      mirror_->finding.there.store(1, std::memory_order_release);
+      break;
+    case Frame::stand:
+      take_stand();
       break;
     case Frame::doing:
       write(mirror_->doing, std::string(reinterpret_cast<const char*>(scratch_.data()), f.bytes),
@@ -237,6 +247,25 @@ void Link::close() {
       mirror_->waits.call.store(f.c, std::memory_order_release);
       break;
   }
+}
+
+// One that has settled takes no other; and those that it takes for lost only become more.
+void Link::take_stand() {
+  const Frame& f = frame_;
+  Outbox::Stand before, now{};
+  if (!mirror_->stand.read(before) || before.stage == Outbox::Stand::settled) return;
+  const size_t bits = (static_cast<size_t>(size_) + 7) / 8;
+  now.stage = static_cast<Outbox::Stand::Stage>(f.a);
+  now.completed = f.b;
+  now.reached = f.c;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto octet = std::to_integer<unsigned>(scratch_[static_cast<size_t>(rank) / 8]);
+    now.lost[rank] = (octet >> rank % 8 & 1) != 0;
+  }
+  now.why.kind = static_cast<uint32_t>(f.d >> 32);
+  now.why.culprit = static_cast<int32_t>(static_cast<uint32_t>(f.d));
+  std::memcpy(now.why.text, scratch_.data() + bits, f.bytes - bits);
+  mirror_->stand.write(now);
 }
 
 }  // namespace hocket::tcp

@@ -95,7 +95,7 @@ void Link::seal(Outgoing& to) {
 }
 
 bool Link::compose(Outgoing& to) {
-  return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || doing(to) || left(to);
+  return call(to) || reason(to) || stand(to) || message(to) || mail(to) || pulse(to) || doing(to) || left(to);
 }
 
 // What the calls of this fingerprint are called, if the other end does not know it yet.
@@ -123,11 +123,29 @@ bool Link::call(Outgoing& to) {
 }
 
 bool Link::reason(Outgoing& to) {
-  const uint32_t poisoned = own_->poisoned.load(std::memory_order_acquire);
-  if (poisoned == 0 || told_reason_) return false;
+  const Outbox::Finding& finding = own_->finding;
+  if (told_reason_ || finding.there.load(std::memory_order_acquire) == 0) return false;
   told_reason_ = true;
-  begin(to, Frame::reason, poisoned, own_->until, static_cast<uint32_t>(own_->culprit));
-  attach(to, own_->reason, strnlen(own_->reason, reason_bytes));
+  begin(to, Frame::reason, finding.why.kind, static_cast<uint32_t>(finding.why.culprit));
+  attach(to, finding.why.text, strnlen(finding.why.text, reason_bytes));
+  return true;
+}
+
+// Behind the reason, which belongs to it. Those who are lost, a bit each, and of one that has settled the reason.
+bool Link::stand(Outgoing& to) {
+  Outbox::Stand now;
+  const uint64_t version = own_->stand.version();
+  if (version == told_stand_ || !own_->stand.read(now)) return false;
+  told_stand_ = version;
+  begin(to, Frame::stand, now.stage, now.completed, now.reached,
+        uint64_t{now.why.kind} << 32 | static_cast<uint32_t>(now.why.culprit));
+  to.copy.assign((size_ + 7) / 8, std::byte{0});
+  for (int rank = 0; rank < size_; ++rank) {
+    if (now.lost[rank]) to.copy[rank / 8] |= std::byte{1} << rank % 8;
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(now.why.text);
+  to.copy.insert(to.copy.end(), bytes, bytes + strnlen(now.why.text, reason_bytes));
+  attach(to, to.copy.data(), to.copy.size());
   return true;
 }
 
@@ -192,7 +210,7 @@ bool Link::pulse(Outgoing& to) {
 // Clocks differ: it says for how long.
 bool Link::doing(Outgoing& to) {
   Activity now;
-  if (own_->doing.version.load(std::memory_order_relaxed) == told_doing_ || !read(own_->doing, now)) return false;
+  if (own_->doing.version() == told_doing_ || !read(own_->doing, now)) return false;
   told_doing_ = now.version;
   begin(to, Frame::doing, static_cast<uint64_t>((Clock::now() - now.since).count()));
   const auto* bytes = reinterpret_cast<const std::byte*>(now.text.data());

@@ -1,0 +1,189 @@
+#include "transport/outbox/settlement.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/outbox/text.h"
+
+namespace hocket {
+
+namespace {
+
+// Who has not even begun to settle after so long is taken for lost.
+constexpr std::chrono::milliseconds patience{1000};
+
+Outbox::Reason reason_of(const Failure& failure) {
+  Outbox::Reason why{static_cast<uint32_t>(failure.kind), failure.peer, {}};
+  put(why.text, reason_bytes, failure.text);
+  return why;
+}
+
+Failure failure_of(const Outbox::Reason& why) {
+  return {static_cast<Failure::Kind>(why.kind), why.culprit, get(why.text, reason_bytes), true};
+}
+
+}  // namespace
+
+Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
+                       std::function<void()> tell)
+    : rank_(rank),
+      size_(static_cast<int>(boxes.size())),
+      boxes_(std::move(boxes)),
+      far_(far),
+      missing_(std::move(missing)),
+      tell_(std::move(tell)),
+      stands_(far ? size_ : 0) {}
+
+bool Settlement::complete(uint64_t call) {
+  uint64_t before = call - 1;
+  return boxes_[rank_]->gate.compare_exchange_strong(before, call, std::memory_order_acq_rel);
+}
+
+void Settlement::find(const Failure& failure, const Ranks& lost) {
+  {
+    const std::lock_guard lock(mutex_);
+    Outbox& own = *boxes_[rank_];
+    if (!found_ && stage_ == Outbox::Stand::none) {
+      found_ = true;
+      own.finding.why = reason_of(failure);
+      own.finding.lost = lost;
+      own.finding.there.store(1, std::memory_order_release);
+    }
+    if (far_) {
+      if (stage_ == Outbox::Stand::none) begin();
+    } else {
+      uint32_t none = 0;
+      boxes_[0]->verdict.compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_), std::memory_order_acq_rel);
+      shut_all();
+    }
+  }
+  tell_();
+  if (far_) turn();
+}
+
+bool Settlement::settled() {
+  if (far_) return stage_.load(std::memory_order_acquire) == Outbox::Stand::settled;
+  if (boxes_[0]->verdict.load(std::memory_order_acquire) == 0) return false;
+  shut_all();  // who settled it may have died before that
+  return true;
+}
+
+void Settlement::shut_all() {
+  if (shut_.load(std::memory_order_acquire)) return;
+  for (Outbox* box : boxes_) box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+  shut_.store(true, std::memory_order_release);
+}
+
+Settlement::Outcome Settlement::outcome() {
+  if (far_) {
+    const std::lock_guard lock(mutex_);
+    return {failure_of(outcome_.why), outcome_.lost, outcome_.completed, outcome_.reached};
+  }
+  const auto winner = std::min<uint32_t>(boxes_[0]->verdict.load(std::memory_order_acquire), size_) - 1;
+  const Outbox::Finding& finding = boxes_[winner]->finding;
+  Outcome result{failure_of(finding.why), finding.lost, UINT64_MAX, 0};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (finding.lost[rank]) continue;
+    const uint64_t completed = boxes_[rank]->gate.load(std::memory_order_acquire) & ~Outbox::shut;
+    result.completed = std::min(result.completed, completed);
+    result.reached = std::max(result.reached, completed);
+  }
+  return result;
+}
+
+// ---- between hosts --------------------------------------------------------------------------------------------------
+
+void Settlement::begin() {
+  stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
+  if (found_) stand_.lost = boxes_[rank_]->finding.lost;
+  stand_.lost[rank_] = false;
+  stand_.stage = Outbox::Stand::settling;
+  begun_ = Clock::now();
+  show();
+}
+
+void Settlement::show() {
+  boxes_[rank_]->stand.write(stand_);
+  stage_.store(stand_.stage, std::memory_order_release);
+}
+
+// Who is taken for lost itself does not pass it on: others may settle without those who did.
+void Settlement::settle(const Outbox::Stand& outcome) {
+  outcome_ = outcome;
+  if (!outcome.lost[rank_]) {
+    stand_ = outcome;
+    show();
+  }
+  stage_.store(Outbox::Stand::settled, std::memory_order_release);
+}
+
+bool Settlement::turn() {
+  if (!far_) return settled();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ == Outbox::Stand::settled) return true;
+    bool any = stage_ == Outbox::Stand::settling;
+    Ranks out;  // those that say no more; asked before what they have said is looked at
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_) continue;
+      if (any && !stand_.lost[rank] && missing_(rank)) out.set(rank);
+      boxes_[rank]->stand.read(stands_[rank]);
+      any = any || stands_[rank].stage != Outbox::Stand::none;
+    }
+    if (!any) return false;
+    const bool begins = stage_ == Outbox::Stand::none;
+    if (begins) begin();
+    if (!adopt(out) && !decide() && !begins) return true;
+  }
+  tell_();
+  return true;
+}
+
+// What others hold. Whether this rank's stand changed.
+bool Settlement::adopt(const Ranks& out) {
+  Ranks lost = stand_.lost;
+  const auto waited = Clock::now() - begun_;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || stand_.lost[rank]) continue;
+    const Outbox::Stand& theirs = stands_[rank];
+    if (theirs.stage == Outbox::Stand::settled) {
+      settle(theirs);
+      return true;
+    }
+    const bool begun = theirs.stage == Outbox::Stand::settling;
+    const bool late = waited > (begun ? 3 * patience : patience) && !(begun && theirs.lost == stand_.lost);
+    if (out[rank] || late) lost.set(rank);
+    if (theirs.stage == Outbox::Stand::settling) lost |= theirs.lost;
+  }
+  lost[rank_] = false;
+  if (lost == stand_.lost) return false;
+  stand_.lost = lost;
+  show();
+  return true;
+}
+
+bool Settlement::decide() {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || stand_.lost[rank]) continue;
+    if (stands_[rank].stage != Outbox::Stand::settling || stands_[rank].lost != stand_.lost) return false;
+  }
+  Outbox::Stand result = stand_;
+  result.stage = Outbox::Stand::settled;
+  result.reached = stand_.completed;
+  int culprit = -1;
+  while (culprit + 1 < size_ && !stand_.lost[++culprit]) {
+  }
+  result.why = reason_of({Failure::peer_lost, culprit, ""});
+  for (int rank = size_ - 1; rank >= 0; --rank) {  // the lowest that has one
+    if (stand_.lost[rank]) continue;
+    const Outbox::Finding& finding = boxes_[rank]->finding;
+    if (finding.there.load(std::memory_order_acquire) != 0) result.why = finding.why;
+    const uint64_t completed = rank == rank_ ? stand_.completed : stands_[rank].completed;
+    result.completed = std::min(result.completed, completed);
+    result.reached = std::max(result.reached, completed);
+  }
+  settle(result);
+  return true;
+}
+
+}  // namespace hocket
