@@ -1,7 +1,8 @@
 #include "transport/outbox/settlement.h"
 
+#include <sched.h>
+
 #include <algorithm>
-#include <cstring>
 
 #include "transport/outbox/text.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 // Who has not even begun to settle after so long is taken for lost.
 constexpr std::chrono::milliseconds patience{1000};
+// For what others may still complete.
+constexpr std::chrono::milliseconds moment{20};
 
 Outbox::Reason reason_of(const Failure& failure) {
   Outbox::Reason why{static_cast<uint32_t>(failure.kind), failure.peer, {}};
@@ -52,6 +55,7 @@ void Settlement::find(const Failure& failure, const Ranks& lost) {
     if (far_) {
       if (stage_ == Outbox::Stand::none) begin();
     } else {
+      await_others(lost);
       uint32_t none = 0;
       boxes_[0]->verdict.compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_), std::memory_order_acq_rel);
       shut_all();
@@ -59,6 +63,17 @@ void Settlement::find(const Failure& failure, const Ranks& lost) {
   }
   tell_();
   if (far_) turn();
+}
+
+void Settlement::await_others(const Ranks& lost) const {
+  const auto is_behind = [&] {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!lost[rank] && (boxes_[rank]->gate.load(std::memory_order_acquire) & ~Outbox::shut) < completed())
+        return true;
+    }
+    return false;
+  };
+  for (const auto until = Clock::now() + moment; is_behind() && Clock::now() < until;) sched_yield();
 }
 
 bool Settlement::settled() {
@@ -102,6 +117,17 @@ void Settlement::begin() {
   show();
 }
 
+// What others have completed; for a moment.
+bool Settlement::may_complete_more() {
+  const auto now = Clock::now();
+  if (heard_ == Clock::time_point{}) heard_ = now;
+  if (now - heard_ > moment) return false;
+  const auto is_ahead = [&](const Outbox::Stand& s) {
+    return s.stage != Outbox::Stand::none && s.completed > completed();
+  };
+  return std::any_of(stands_.begin(), stands_.end(), is_ahead);
+}
+
 void Settlement::show() {
   boxes_[rank_]->stand.write(stand_);
   stage_.store(stand_.stage, std::memory_order_release);
@@ -132,6 +158,7 @@ bool Settlement::turn() {
     }
     if (!any) return false;
     const bool begins = stage_ == Outbox::Stand::none;
+    if (begins && may_complete_more()) return true;
     if (begins) begin();
     if (!adopt(out) && !decide() && !begins) return true;
   }

@@ -6,7 +6,8 @@
 //
 // Where all ranks share memory, the first one to write its name into one word, `verdict`, has found the reason that
 // counts. Everyone who sees that shuts all gates, those of ranks that compute or are stopped, too, and reads them. (The
-// word lies in the outbox of rank 0, which outlives its process.)
+// word lies in the outbox of rank 0, which outlives its process.) Before that, who has completed more than others gives
+// them a moment to do so, too: what only needs a core need not fail.
 //
 // Between hosts each rank takes a *stand*, and shows it to all:
 //
@@ -64,7 +65,9 @@ class Settlement {
   Outcome outcome();
 
  private:
+  void await_others(const Ranks& lost) const;
   void shut_all();
+  bool may_complete_more();
   void begin();  // the lock is held, as by those that follow
   bool adopt(const Ranks& out);
   bool decide();
@@ -82,6 +85,7 @@ class Settlement {
   Outbox::Stand stand_{};              // as it was last shown,
   Outbox::Stand outcome_{};            // and what the group has come to
   Clock::time_point begun_{};          // to settle
+  Clock::time_point heard_{};          // that others have
   std::vector<Outbox::Stand> stands_;  // of others, as they were last seen
 };
 

@@ -189,13 +189,12 @@ class Session:
         """End the group, because of `error` unless another rank was first. What all ranks that are left settled on; that
         is what later calls of this rank tell of, but for errors that are not hocket's own."""
         with self._first:
-            self._broken = self._broken or error
+            first, self._broken = self._broken is None, self._broken or error
         self.core.enabled = False
         self.endpoint.end(kind, self.rank if peer is None else peer, words)
         settled = self.settled()
-        with self._first:
-            if self._broken is error and isinstance(error, HocketError):
-                self._broken = settled or error
+        if first and isinstance(error, HocketError):
+            self._broken = settled or error
         return settled
 
     def settled(self) -> HocketError | None:
