@@ -20,7 +20,6 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
-constexpr std::chrono::seconds to_settle{10};  // far beyond what it takes
 constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
@@ -202,7 +201,12 @@ void Endpoint::end(const Failure& failure) {
   }
   lost[rank()] = false;
   settlement.find(failure, lost);
-  for (const auto limit = Clock::now() + to_settle; !settlement.settled() && Clock::now() < limit;) {
+  await(settlement);
+}
+
+// It ends by itself: who says nothing more is taken for lost.
+void Endpoint::await(Settlement& settlement) {
+  while (!settlement.settled()) {
     for (int peer : far) bell.hear(peer);
     settlement.turn();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -217,6 +221,43 @@ void Endpoint::leave() {
 void Endpoint::close() {
   closing_ = true;
   bell.notify(rank());
+}
+
+void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card) {
+  Outbox::Note note{attempt, formed, static_cast<uint32_t>(std::min<size_t>(card.size(), card_bytes)), {}};
+  std::memcpy(note.card, card.data(), note.bytes);
+  boxes[rank()]->note.write(note);
+  boxes[rank()]->affairs.fetch_add(1, std::memory_order_release);
+  bell.notify_all();
+}
+
+std::vector<Outbox::Note> Endpoint::notes() {
+  for (int peer : far) bell.hear(peer);
+  std::vector<Outbox::Note> all(static_cast<size_t>(size()));
+  for (size_t peer = 0; peer < all.size(); ++peer) {
+    while (!boxes[peer]->note.read(all[peer])) {
+      if (is_missing(static_cast<int>(peer))) break;  // in the middle of writing it, perhaps
+    }
+    all[peer].bytes = std::min<uint32_t>(all[peer].bytes, card_bytes);
+  }
+  return all;
+}
+
+Ranks Endpoint::absent() {
+  Ranks all;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) all[static_cast<size_t>(peer)] = is_missing(peer);
+  }
+  return all;
+}
+
+Settlement::Outcome Endpoint::settle(int round, Failure::Kind kind, const Ranks& lost, Clock::duration patience) {
+  Settlement settlement(
+      rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); }, round,
+      patience);
+  settlement.find({kind, -1, ""}, lost);
+  await(settlement);
+  return settlement.outcome();
 }
 
 // Whom nobody need wait for who settles what ended the group.

@@ -135,19 +135,22 @@ class Talker {
     link.push();
   }
   void end(const std::string& why) {
-    Outbox::Finding& finding = own.box->finding;
+    Outbox::Finding& finding = own.box->findings[0];
     finding.why.kind = Failure::custom_op;
     finding.why.culprit = third;
     why.copy(finding.why.text, reason_bytes - 1);
     finding.there = 1;
     Outbox::Stand stand{Outbox::Stand::settling, 1, 0, {}, {}};
     stand.lost[third] = true;
-    own.box->stand.write(stand);
+    own.box->stands[0].write(stand);
+    ++own.box->affairs;
     link.push();
     stand.stage = Outbox::Stand::settled;
     stand.reached = 2;
     stand.why = finding.why;
-    own.box->stand.write(stand);
+    own.box->stands[0].write(stand);
+    own.box->note.write({1, 1, 5, "where"});
+    ++own.box->affairs;
     link.push();
   }
   void leave() {

@@ -18,6 +18,9 @@ constexpr uint64_t text_count = 64, text_bytes = 4096;
 constexpr uint64_t reason_bytes = 2048;
 constexpr uint64_t activity_bytes = 512;
 constexpr int most_ranks = 4096;  // of a group
+constexpr int attempts = 8;       // of those that are left to form a new group, in which they settle on two things each
+constexpr int rounds = 1 + 2 * attempts;
+constexpr uint64_t card_bytes = 1024;
 
 using Ranks = std::bitset<most_ranks>;
 
@@ -73,6 +76,12 @@ struct Outbox {
     Ranks lost;
     Reason why;  // settled
   };
+  struct Note {  // of a rank that is about to form a new group
+    uint32_t attempt;
+    uint32_t formed;  // whether its own links are there
+    uint32_t bytes;
+    char card[card_bytes];  // where the others find it
+  };
 
   alignas(line) std::atomic<uint32_t> bell;
   alignas(line) std::atomic<uint32_t> sleepers;
@@ -82,9 +91,13 @@ struct Outbox {
   alignas(line) std::atomic<uint32_t> left;
   alignas(line) std::atomic<uint64_t> gate;  // the last call that this rank completed; and `shut`: it completes no more
   static constexpr uint64_t shut = uint64_t{1} << 63;
-  std::atomic<uint32_t> verdict;  // in that of rank 0: 1 + the rank whose finding counts, where all share memory
-  Finding finding;
-  Seqlock<Stand> stand;
+  // settlement.h: what ended the group, and what is settled after that
+  std::atomic<uint32_t>
+      verdicts[rounds];  // in that of rank 0: 1 + the rank whose finding counts, where all share memory
+  Finding findings[rounds];
+  Seqlock<Stand> stands[rounds];
+  Seqlock<Note> note;
+  std::atomic<uint64_t> affairs;  // counted up when one of these three has something new
   Entry board[board_size];
   Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
   Text texts[text_count];

@@ -10,8 +10,6 @@ namespace hocket {
 
 namespace {
 
-// Who has not even begun to settle after so long is taken for lost.
-constexpr std::chrono::milliseconds patience{1000};
 // For what others may still complete.
 constexpr std::chrono::milliseconds moment{20};
 
@@ -28,11 +26,13 @@ Failure failure_of(const Outbox::Reason& why) {
 }  // namespace
 
 Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
-                       std::function<void()> tell)
+                       std::function<void()> tell, int round, Clock::duration patience)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
       far_(far),
+      round_(round),
+      patience_(patience),
       missing_(std::move(missing)),
       tell_(std::move(tell)),
       stands_(far ? size_ : 0) {}
@@ -45,19 +45,21 @@ bool Settlement::complete(uint64_t call) {
 void Settlement::find(const Failure& failure, const Ranks& lost) {
   {
     const std::lock_guard lock(mutex_);
-    Outbox& own = *boxes_[rank_];
+    Outbox::Finding& finding = boxes_[rank_]->findings[round_];
     if (!found_ && stage_ == Outbox::Stand::none) {
       found_ = true;
-      own.finding.why = reason_of(failure);
-      own.finding.lost = lost;
-      own.finding.there.store(1, std::memory_order_release);
+      finding.why = reason_of(failure);
+      finding.lost = lost;
+      finding.there.store(1, std::memory_order_release);
+      boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
     }
     if (far_) {
       if (stage_ == Outbox::Stand::none) begin();
     } else {
-      await_others(lost);
+      if (round_ == 0) await_others(lost);
       uint32_t none = 0;
-      boxes_[0]->verdict.compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_), std::memory_order_acq_rel);
+      boxes_[0]->verdicts[round_].compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_),
+                                                          std::memory_order_acq_rel);
       shut_all();
     }
   }
@@ -78,13 +80,13 @@ void Settlement::await_others(const Ranks& lost) const {
 
 bool Settlement::settled() {
   if (far_) return stage_.load(std::memory_order_acquire) == Outbox::Stand::settled;
-  if (boxes_[0]->verdict.load(std::memory_order_acquire) == 0) return false;
+  if (boxes_[0]->verdicts[round_].load(std::memory_order_acquire) == 0) return false;
   shut_all();  // who settled it may have died before that
   return true;
 }
 
 void Settlement::shut_all() {
-  if (shut_.load(std::memory_order_acquire)) return;
+  if (round_ != 0 || shut_.load(std::memory_order_acquire)) return;
   for (Outbox* box : boxes_) box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
   shut_.store(true, std::memory_order_release);
 }
@@ -94,8 +96,8 @@ Settlement::Outcome Settlement::outcome() {
     const std::lock_guard lock(mutex_);
     return {failure_of(outcome_.why), outcome_.lost, outcome_.completed, outcome_.reached};
   }
-  const auto winner = std::min<uint32_t>(boxes_[0]->verdict.load(std::memory_order_acquire), size_) - 1;
-  const Outbox::Finding& finding = boxes_[winner]->finding;
+  const auto winner = std::min<uint32_t>(boxes_[0]->verdicts[round_].load(std::memory_order_acquire), size_) - 1;
+  const Outbox::Finding& finding = boxes_[winner]->findings[round_];
   Outcome result{failure_of(finding.why), finding.lost, UINT64_MAX, 0};
   for (int rank = 0; rank < size_; ++rank) {
     if (finding.lost[rank]) continue;
@@ -109,8 +111,9 @@ Settlement::Outcome Settlement::outcome() {
 // ---- between hosts --------------------------------------------------------------------------------------------------
 
 void Settlement::begin() {
-  stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
-  if (found_) stand_.lost = boxes_[rank_]->finding.lost;
+  if (round_ == 0)
+    stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
+  if (found_) stand_.lost = boxes_[rank_]->findings[round_].lost;
   stand_.lost[rank_] = false;
   stand_.stage = Outbox::Stand::settling;
   begun_ = Clock::now();
@@ -129,7 +132,8 @@ bool Settlement::may_complete_more() {
 }
 
 void Settlement::show() {
-  boxes_[rank_]->stand.write(stand_);
+  boxes_[rank_]->stands[round_].write(stand_);
+  boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
   stage_.store(stand_.stage, std::memory_order_release);
 }
 
@@ -153,12 +157,12 @@ bool Settlement::turn() {
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == rank_) continue;
       if (any && !stand_.lost[rank] && missing_(rank)) out.set(rank);
-      boxes_[rank]->stand.read(stands_[rank]);
+      boxes_[rank]->stands[round_].read(stands_[rank]);
       any = any || stands_[rank].stage != Outbox::Stand::none;
     }
     if (!any) return false;
     const bool begins = stage_ == Outbox::Stand::none;
-    if (begins && may_complete_more()) return true;
+    if (begins && (round_ != 0 || may_complete_more())) return true;
     if (begins) begin();
     if (!adopt(out) && !decide() && !begins) return true;
   }
@@ -178,9 +182,9 @@ bool Settlement::adopt(const Ranks& out) {
       return true;
     }
     const bool begun = theirs.stage == Outbox::Stand::settling;
-    const bool late = waited > (begun ? 3 * patience : patience) && !(begun && theirs.lost == stand_.lost);
+    const bool late = waited > (begun ? 3 * patience_ : patience_) && !(begun && theirs.lost == stand_.lost);
     if (out[rank] || late) lost.set(rank);
-    if (theirs.stage == Outbox::Stand::settling) lost |= theirs.lost;
+    if (begun) lost |= theirs.lost;
   }
   lost[rank_] = false;
   if (lost == stand_.lost) return false;
@@ -197,18 +201,21 @@ bool Settlement::decide() {
   Outbox::Stand result = stand_;
   result.stage = Outbox::Stand::settled;
   result.reached = stand_.completed;
-  int culprit = -1;
-  while (culprit + 1 < size_ && !stand_.lost[++culprit]) {
-  }
+  int culprit = 0;
+  while (culprit + 1 < size_ && !stand_.lost[culprit]) ++culprit;
   result.why = reason_of({Failure::peer_lost, culprit, ""});
-  for (int rank = size_ - 1; rank >= 0; --rank) {  // the lowest that has one
+  const Outbox::Finding* counts =
+      nullptr;  // the lowest rank's; after the first round, one that says that something failed
+  for (int rank = 0; rank < size_; ++rank) {
     if (stand_.lost[rank]) continue;
-    const Outbox::Finding& finding = boxes_[rank]->finding;
-    if (finding.there.load(std::memory_order_acquire) != 0) result.why = finding.why;
+    const Outbox::Finding& finding = boxes_[rank]->findings[round_];
+    const bool there = finding.there.load(std::memory_order_acquire) != 0;
+    if (there && (counts == nullptr || (round_ != 0 && finding.why.kind > counts->why.kind))) counts = &finding;
     const uint64_t completed = rank == rank_ ? stand_.completed : stands_[rank].completed;
     result.completed = std::min(result.completed, completed);
     result.reached = std::max(result.reached, completed);
   }
+  if (counts != nullptr) result.why = counts->why;
   settle(result);
   return true;
 }

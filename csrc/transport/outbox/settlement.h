@@ -43,10 +43,12 @@ class Settlement {
     uint64_t reached;    // and that any of them did
   };
 
-  // `far` where some ranks are behind links; then `missing(rank)` tells whom to take for lost, from any thread, and
-  // `tell` shows all ranks what is new.
+  // `far` where some ranks are behind links; then `missing(rank)` tells whom to take for lost, from any thread, and so
+  // is who has not begun to settle after a `patience`. `tell` shows all ranks what is new. In the first round it is
+  // settled what ended the group. Those that are left settle other things in later ones, in the same way, but that each
+  // begins by what it has found itself; of these the highest kind counts, where they differ.
   Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
-             std::function<void()> tell);
+             std::function<void()> tell, int round = 0, Clock::duration patience = std::chrono::seconds(1));
 
   // Whether this rank may say that it has completed the call; false once the group is over.
   bool complete(uint64_t call);
@@ -77,6 +79,8 @@ class Settlement {
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;
   const bool far_;
+  const int round_;
+  const Clock::duration patience_;
   const std::function<bool(int)> missing_;
   const std::function<void()> tell_;
   std::atomic<bool> found_{false}, shut_{false};

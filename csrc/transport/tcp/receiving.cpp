@@ -98,12 +98,13 @@ bool Link::open() {
     case Frame::text:
       return f.bytes < sizeof(Outbox::Text::text) && land(scratch_.data(), f.bytes);
     case Frame::reason:
-      if (f.a > Failure::closed || !is_culprit(f.b, size_)) return false;
+      if (f.a > Failure::closed || !is_culprit(f.b, size_) || f.c >= rounds) return false;
       return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
     case Frame::stand: {
       const uint64_t bits = (static_cast<uint64_t>(size_) + 7) / 8;
       if (f.a != Outbox::Stand::settling && f.a != Outbox::Stand::settled) return false;
-      if (f.d >> 32 > Failure::closed || !is_culprit(static_cast<uint32_t>(f.d), size_)) return false;
+      if ((f.d >> 32 & 0xffff) > Failure::closed || f.d >> 48 >= rounds) return false;
+      if (!is_culprit(static_cast<uint32_t>(f.d), size_)) return false;
       return f.bytes >= bits && f.bytes < bits + reason_bytes && land(scratch_.data(), f.bytes);
     }
     case Frame::message: {
@@ -113,6 +114,8 @@ bool Link::open() {
       landing_ = landing();
       return land(landing_ != nullptr ? landing_ : mirror_->slots(size_) + f.c, f.bytes);
     }
+    case Frame::note:
+      return f.a <= UINT32_MAX && f.b <= 1 && f.bytes <= card_bytes && land(scratch_.data(), f.bytes);
     case Frame::mail: {
       const uint64_t consumed = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
       if (f.a != mail_.lane(rank_).published.load(std::memory_order_relaxed)) return false;
@@ -224,12 +227,20 @@ void Link::close() {
     case Frame::stuck:
       mail_.lane(rank_).broken.store(static_cast<uint32_t>(f.a), std::memory_order_release);
       break;
-    case Frame::reason:
-      if (mirror_->finding.there.load(std::memory_order_relaxed) != 0) break;
-      mirror_->finding.why = {static_cast<uint32_t>(f.a), static_cast<int32_t>(static_cast<uint32_t>(f.b)), {}};
-      std::memcpy(mirror_->finding.why.text, scratch_.data(), f.bytes);
-      mirror_->finding.there.store(1, std::memory_order_release);
+    case Frame::reason: {
+      Outbox::Finding& finding = mirror_->findings[f.c];
+      if (finding.there.load(std::memory_order_relaxed) != 0) break;
+      finding.why = {static_cast<uint32_t>(f.a), static_cast<int32_t>(static_cast<uint32_t>(f.b)), {}};
+      std::memcpy(finding.why.text, scratch_.data(), f.bytes);
+      finding.there.store(1, std::memory_order_release);
       break;
+    }
+    case Frame::note: {
+      Outbox::Note note{static_cast<uint32_t>(f.a), static_cast<uint32_t>(f.b), f.bytes, {}};
+      std::memcpy(note.card, scratch_.data(), f.bytes);
+      mirror_->note.write(note);
+      break;
+    }
     case Frame::stand:
       take_stand();
       break;
@@ -252,8 +263,9 @@ void Link::close() {
 // One that has settled takes no other; and those that it takes for lost only become more.
 void Link::take_stand() {
   const Frame& f = frame_;
+  Seqlock<Outbox::Stand>& stand = mirror_->stands[f.d >> 48];
   Outbox::Stand before, now{};
-  if (!mirror_->stand.read(before) || before.stage == Outbox::Stand::settled) return;
+  if (!stand.read(before) || before.stage == Outbox::Stand::settled) return;
   const size_t bits = (static_cast<size_t>(size_) + 7) / 8;
   now.stage = static_cast<Outbox::Stand::Stage>(f.a);
   now.completed = f.b;
@@ -262,10 +274,10 @@ void Link::take_stand() {
     const auto octet = std::to_integer<unsigned>(scratch_[static_cast<size_t>(rank) / 8]);
     now.lost[rank] = (octet >> rank % 8 & 1) != 0;
   }
-  now.why.kind = static_cast<uint32_t>(f.d >> 32);
+  now.why.kind = static_cast<uint32_t>(f.d >> 32 & 0xffff);
   now.why.culprit = static_cast<int32_t>(static_cast<uint32_t>(f.d));
   std::memcpy(now.why.text, scratch_.data() + bits, f.bytes - bits);
-  mirror_->stand.write(now);
+  stand.write(now);
 }
 
 }  // namespace hocket::tcp

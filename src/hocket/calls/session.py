@@ -186,8 +186,8 @@ class Session:
         self.core.enabled = False
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> HocketError | None:
-        """End the group, because of `error` unless another rank was first. What all ranks that are left settled on; that
-        is what later calls of this rank tell of, but for errors that are not hocket's own."""
+        """End the group, because of `error` unless another rank was first. What all ranks that are left settled on:
+        later calls of this rank tell of that, but for errors that are not hocket's own."""
         with self._first:
             first, self._broken = self._broken is None, self._broken or error
         self.core.enabled = False
@@ -214,6 +214,23 @@ class Session:
         raised = error(text)
         raised.lost, raised.completed, raised.settled = tuple(lost), completed, call.rstrip(",")
         return raised
+
+    def conclude(self) -> HocketError:
+        """What ended the group; where a rank is gone and no call has noticed, that does. HocketError if nothing did."""
+        if self.core.forked:
+            raise HocketError(FORKED)
+        if self._closed:
+            raise GroupBroken("this group is closed")
+        self.require_outside("recover()")
+        over = self.settled()
+        if over is None:
+            absent = self.endpoint.absent()
+            if not absent:
+                raise HocketError("nothing has ended this group: recover() makes a new one of what an error has left")
+            text = f"{self.names[absent[0]]} died or left before {self.names[self.rank]} called recover()"
+            over = self._break(PeerLost(text), PEER_LOST, text, absent[0]) or PeerLost(text)
+        self.hear(over)
+        return over
 
     def require_usable(self, *, inside: bool = False) -> None:
         """Raises GroupBroken after an error, or after `close`; HocketError in a forked child, and in the middle of a
