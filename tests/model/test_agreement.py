@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from between_hosts import BetweenHosts, World
 from explorer import Step, Walk, explore
+from recover import Recover
+from within_host import WithinHost
 
 EVERYTHING = 6  # each of three ranks suspects both others
 
@@ -50,3 +52,51 @@ def test_between_hosts_each_rule_is_needed(mistake: str, suspicions: int, compla
 def test_between_hosts_who_hears_nobody_takes_nobody_along() -> None:
     assert not deaf().complaint, deaf()
     assert deaf("anybody evicts").complaint == "it takes the others along"
+
+
+def within_host(protocol: WithinHost | Recover) -> Walk:
+    return explore([protocol.start()], protocol.after, protocol.wrong)  # type: ignore[arg-type]
+
+
+def test_within_a_host_all_report_the_same() -> None:
+    walk = within_host(WithinHost(3))
+    assert not walk.complaint, walk
+    assert walk.worlds > 50_000
+
+
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [
+        ("plain store", "other than the report says"),
+        ("raised before shut", "with arrays of the next"),
+        ("looks, then stores", "reports differ"),
+        ("gates shut first", "nothing was found"),
+        ("the loser reports its own", "reports differ"),
+        ("proposed before written", "nothing was found"),
+        ("shuts only its own", "a gate is read that is open"),
+        ("nobody helps", "needs another rank"),
+    ],
+)
+def test_within_a_host_each_rule_is_needed(mistake: str, complaint: str) -> None:
+    walk = within_host(WithinHost(2, mistake))
+    assert complaint in walk.complaint, walk
+
+
+def test_recover_forms_one_group_or_none() -> None:
+    walk = within_host(Recover(3))
+    assert not walk.complaint, walk
+    assert walk.worlds > 20_000
+
+
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [
+        ("no commit", "is a member, and has no links"),
+        ("hasty", "is a member, and has no links"),
+        ("keeps its own", "two groups"),
+        ("plain store", "goes its own way"),
+    ],
+)
+def test_recover_needs_each_rule(mistake: str, complaint: str) -> None:
+    walk = within_host(Recover(2, mistake))
+    assert complaint in walk.complaint, walk
