@@ -127,13 +127,14 @@ nb::list notes(Endpoint& self) {
   return all;
 }
 
-nb::tuple settle(Endpoint& self, int round, bool failed, const std::vector<int>& lost, double patience) {
+nb::tuple settle(Endpoint& self, int round, bool failed, const std::string& text, const std::vector<int>& lost,
+                 double patience) {
   Ranks ranks;
   for (int rank : lost) ranks.set(static_cast<size_t>(rank));
   Settlement::Outcome o;
   {
     const Unlocked unlocked;
-    o = self.settle(round, failed ? Failure::peer_lost : Failure::timeout, ranks,
+    o = self.settle(round, {failed ? Failure::peer_lost : Failure::timeout, -1, text}, ranks,
                     std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience)));
   }
   return nb::make_tuple(o.failure.kind != Failure::timeout, listed(o.lost, self.size()));
@@ -269,7 +270,7 @@ NB_MODULE(_core, m) {
           "attempt"_a, "formed"_a, "card"_a)
       .def("notes", &notes)
       .def("absent", [](Endpoint& self) { return listed(self.absent(), self.size()); })
-      .def("settle", &settle, "round"_a, "failed"_a, "lost"_a, "patience"_a)
+      .def("settle", &settle, "round"_a, "failed"_a, "text"_a, "lost"_a, "patience"_a)
       .def(
           "look",
           [](Endpoint& self, int peer, double within) {

@@ -192,8 +192,7 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 }
 
 void Endpoint::end(const Failure& failure) {
-  Ranks lost = liveness.dead();
-  for (int peer = 0; peer < size(); ++peer) lost[peer] = lost[peer] || board.has_left(peer) || liveness.is_gone(peer);
+  Ranks lost = absent();
   if (const int peer = failure.peer; peer >= 0) {
     if (failure.kind == Failure::peer_lost || (failure.kind == Failure::timeout && liveness.is_stopped(peer))) {
       lost[peer] = true;
@@ -251,11 +250,11 @@ Ranks Endpoint::absent() {
   return all;
 }
 
-Settlement::Outcome Endpoint::settle(int round, Failure::Kind kind, const Ranks& lost, Clock::duration patience) {
+Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
   Settlement settlement(
       rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); }, round,
       patience);
-  settlement.find({kind, -1, ""}, lost);
+  settlement.find(found, lost);
   await(settlement);
   return settlement.outcome();
 }
@@ -266,7 +265,8 @@ bool Endpoint::is_missing(int peer) {
   const tcp::Link* const link = links[peer].get();
   if (link == nullptr) return liveness.dead()[peer];
   const auto now = Clock::now();
-  return link->broken() != nullptr || (keeper_->is_awake(now) && now - link->heard() > life_);
+  // Who is cut off hears of nobody; and finds that out of all at once, if it does not wait for the last word of each.
+  return link->broken() != nullptr || (keeper_->is_awake(now) && now - link->heard() > life_ * 7 / 10);
 }
 
 // ---- who is where ---------------------------------------------------------------------------------------------------

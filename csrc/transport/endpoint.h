@@ -117,12 +117,12 @@ class Endpoint : private Parts, public Channels, public Agreement {
   std::string title_of(uint64_t call) const { return board.title(rank(), call); }
 
   // For those that form a new group when this one is over: where this rank is to be found, and what each of the others
-  // has said of that; who is gone; and what they settle in one of the rounds, of which each is for one time. `kind` and
-  // `lost` are what this rank has found; who does not begin within a `patience` is taken for lost.
+  // has said of that; who is gone; and what they settle in one of the rounds, of which each is for one time. `found`
+  // and `lost` are what this rank says of it; who does not begin within a `patience` is taken for lost.
   void say_where(uint32_t attempt, bool formed, const std::string& card);
   std::vector<Outbox::Note> notes();
   Ranks absent();
-  Settlement::Outcome settle(int round, Failure::Kind kind, const Ranks& lost, Clock::duration patience);
+  Settlement::Outcome settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience);
 
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   void hear(int peer) override;

@@ -69,7 +69,7 @@ struct Outbox {
     Ranks lost;
   };
   struct Stand {  // what a rank holds of a failure, in a group of several hosts: settlement.h
-    enum Stage : uint32_t { none, settling, settled };
+    enum Stage : uint32_t { none, settling, settled, evicted };
     Stage stage;
     uint64_t completed;  // settling: by this rank; settled: by all that are left,
     uint64_t reached;    // and by any of them

@@ -137,13 +137,15 @@ void Settlement::show() {
   stage_.store(stand_.stage, std::memory_order_release);
 }
 
-// Who is taken for lost itself does not pass it on: others may settle without those who did.
+// Who is taken for lost itself does not pass on what the others came to: that it shows is that it is out.
 void Settlement::settle(const Outbox::Stand& outcome) {
   outcome_ = outcome;
-  if (!outcome.lost[rank_]) {
+  if (outcome.lost[me()]) {
+    stand_.stage = Outbox::Stand::evicted;
+  } else {
     stand_ = outcome;
-    show();
   }
+  show();
   stage_.store(Outbox::Stand::settled, std::memory_order_release);
 }
 
@@ -174,23 +176,31 @@ bool Settlement::turn() {
 bool Settlement::adopt(const Ranks& out) {
   Ranks lost = stand_.lost;
   const auto waited = Clock::now() - begun_;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_ || stand_.lost[rank]) continue;
+  for (size_t rank = 0; rank < stands_.size(); ++rank) {
+    if (rank == me() || stand_.lost[rank]) continue;
     const Outbox::Stand& theirs = stands_[rank];
-    if (theirs.stage == Outbox::Stand::settled) {
+    const bool out_of_sight = theirs.lost[me()];  // this rank, to that one
+    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || can_go_on(theirs.lost))) {
       settle(theirs);
       return true;
     }
-    const bool begun = theirs.stage == Outbox::Stand::settling;
+    // Who takes this rank for lost and is too few to go on is itself cut off, and takes nobody along.
+    const bool cut_off = out_of_sight && !can_go_on(theirs.lost);
+    const bool begun = theirs.stage != Outbox::Stand::none;
     const bool late = waited > (begun ? 3 * patience_ : patience_) && !(begun && theirs.lost == stand_.lost);
-    if (out[rank] || late) lost.set(rank);
-    if (begun) lost |= theirs.lost;
+    if (out[rank] || late || cut_off || theirs.stage == Outbox::Stand::evicted) lost.set(rank);
+    if (begun && !out_of_sight) lost |= theirs.lost;
   }
-  lost[rank_] = false;
   if (lost == stand_.lost) return false;
   stand_.lost = lost;
   show();
   return true;
+}
+
+// More than half, or half of them with the lowest rank.
+bool Settlement::can_go_on(const Ranks& lost) const {
+  const size_t size = boxes_.size(), members = size - lost.count();
+  return 2 * members > size || (2 * members == size && !lost[0]);
 }
 
 bool Settlement::decide() {
@@ -204,18 +214,21 @@ bool Settlement::decide() {
   int culprit = 0;
   while (culprit + 1 < size_ && !stand_.lost[culprit]) ++culprit;
   result.why = reason_of({Failure::peer_lost, culprit, ""});
-  const Outbox::Finding* counts =
-      nullptr;  // the lowest rank's; after the first round, one that says that something failed
+  const Outbox::Finding* counts = nullptr;  // the lowest rank's; after the first round, one that failed
+  bool differ = false;
   for (int rank = 0; rank < size_; ++rank) {
     if (stand_.lost[rank]) continue;
     const Outbox::Finding& finding = boxes_[rank]->findings[round_];
     const bool there = finding.there.load(std::memory_order_acquire) != 0;
     if (there && (counts == nullptr || (round_ != 0 && finding.why.kind > counts->why.kind))) counts = &finding;
+    if (there && round_ != 0 && get(finding.why.text, reason_bytes) != get(counts->why.text, reason_bytes))
+      differ = true;
     const uint64_t completed = rank == rank_ ? stand_.completed : stands_[rank].completed;
     result.completed = std::min(result.completed, completed);
     result.reached = std::max(result.reached, completed);
   }
   if (counts != nullptr) result.why = counts->why;
+  if (differ) result.why.kind = Failure::peer_lost;
   settle(result);
   return true;
 }

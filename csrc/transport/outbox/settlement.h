@@ -18,9 +18,11 @@
 //
 // So two ranks that do not take each other for lost settle alike, however late, or never, they hear of others: if both
 // had seen all equal, each showed the set of the other before its own, and sets only grow. A rank is suspected when it
-// is dead, has left, or is silent; one that was, and wakes, finds that the others have settled without it. Beside those
-// who wait, the keeper takes part: a rank that computes holds up nobody. tests/model has both as models, and explores
-// them.
+// is dead, has left, or is silent; one that finds that the others have settled without it says that it is out. Beside
+// those who wait, the keeper takes part: a rank that computes holds up nobody.
+//
+// To settle is not to go on: that takes another round, in which all that go on say the same. tests/model has all of it
+// as models, and walks through what may happen.
 #pragma once
 
 #include <atomic>
@@ -46,7 +48,7 @@ class Settlement {
   // `far` where some ranks are behind links; then `missing(rank)` tells whom to take for lost, from any thread, and so
   // is who has not begun to settle after a `patience`. `tell` shows all ranks what is new. In the first round it is
   // settled what ended the group. Those that are left settle other things in later ones, in the same way, but that each
-  // begins by what it has found itself; of these the highest kind counts, where they differ.
+  // begins by what it has found itself; of these the highest kind counts, and peer_lost where their texts differ.
   Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
              std::function<void()> tell, int round = 0, Clock::duration patience = std::chrono::seconds(1));
 
@@ -72,9 +74,12 @@ class Settlement {
   bool may_complete_more();
   void begin();  // the lock is held, as by those that follow
   bool adopt(const Ranks& out);
+  bool can_go_on(const Ranks& lost) const;
   bool decide();
   void show();
   void settle(const Outbox::Stand& outcome);
+
+  size_t me() const { return static_cast<size_t>(rank_); }
 
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;

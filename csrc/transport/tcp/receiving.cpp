@@ -102,7 +102,7 @@ bool Link::open() {
       return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
     case Frame::stand: {
       const uint64_t bits = (static_cast<uint64_t>(size_) + 7) / 8;
-      if (f.a != Outbox::Stand::settling && f.a != Outbox::Stand::settled) return false;
+      if (f.a == Outbox::Stand::none || f.a > Outbox::Stand::evicted) return false;
       if ((f.d >> 32 & 0xffff) > Failure::closed || f.d >> 48 >= rounds) return false;
       if (!is_culprit(static_cast<uint32_t>(f.d), size_)) return false;
       return f.bytes >= bits && f.bytes < bits + reason_bytes && land(scratch_.data(), f.bytes);
@@ -265,7 +265,7 @@ void Link::take_stand() {
   const Frame& f = frame_;
   Seqlock<Outbox::Stand>& stand = mirror_->stands[f.d >> 48];
   Outbox::Stand before, now{};
-  if (!stand.read(before) || before.stage == Outbox::Stand::settled) return;
+  if (!stand.read(before) || before.stage >= Outbox::Stand::settled) return;
   const size_t bits = (static_cast<size_t>(size_) + 7) / 8;
   now.stage = static_cast<Outbox::Stand::Stage>(f.a);
   now.completed = f.b;

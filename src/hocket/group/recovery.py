@@ -105,7 +105,7 @@ class Recovery:
     def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
         came = {r for r, (attempt, _, _) in self._notes().items() if attempt >= self._attempt}
         missing = set(range(self._size)) - came - {self._rank}
-        _, lost = self._endpoint.settle(2 * self._attempt - 1, False, sorted(missing | self.gone), _PATIENCE)
+        _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self.gone), _PATIENCE)
         if self._rank in lost:
             me = self._links.name(self._rank)
             raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
@@ -146,9 +146,9 @@ class Recovery:
             os.close(fd)
 
     def _all_formed(self, links: Links | None) -> bool:
-        """Whether this attempt is everybody's: one outcome for all of its members."""
+        """Whether this attempt is everybody's: all of its members say so, of the same members."""
         formed = links is not None and all(formed for _, formed, _ in self._notes().values())
-        failed, lost = self._endpoint.settle(2 * self._attempt, not formed, sorted(self.gone), _PATIENCE)
+        failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
         good = not failed and set(lost) == self.gone and links is not None
         self.gone = set(lost)
         return good
