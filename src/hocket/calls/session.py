@@ -238,7 +238,10 @@ class Session:
         if self.core.forked:
             raise HocketError(FORKED)
         if self._broken is not None:
-            raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
+            broken = GroupBroken(f"an earlier error broke this group: {_words(self._broken)}")
+            if (over := self.settled()) is not None:
+                broken.lost, broken.completed, broken.settled = over.lost, over.completed, over.settled
+            raise broken from self._broken
         if self._closed:
             raise GroupBroken("this group is closed")
         if not inside:

@@ -148,7 +148,9 @@ class Recovery:
     def _all_formed(self, links: Links | None) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
         formed = links is not None and all(formed for _, formed, _ in self._notes().values())
-        failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
+        failed, lost = self._endpoint.settle(
+            2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE
+        )
         good = not failed and set(lost) == self.gone and links is not None
         self.gone = set(lost)
         return good
