@@ -33,8 +33,8 @@ class Agreement {
   virtual std::string learn(int peer, const std::string& expected, Deadline deadline) = 0;
 
   // After a failure this memory is the caller's alone: whatever another rank believes it may do in the call that
-  // failed, it reads and writes there no more.
-  virtual void fence(const std::byte* begin, uint64_t bytes) = 0;
+  // failed, it reads and writes there no more. Whether others could reach it until now.
+  virtual bool fence(const std::byte* begin, uint64_t bytes) = 0;
   // Tells all ranks why this one goes no further than the last call that it completed. The first reason stays.
   virtual void poison(const Failure& failure) = 0;
   // Tells all ranks that this one goes in peace.

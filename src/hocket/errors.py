@@ -11,13 +11,26 @@ HocketError                      a RuntimeError
 ```
 
 Bad arguments raise plain `ValueError` or `TypeError`, before anything is sent.
+
+What a failed call leaves behind: its inputs are as they were. Its output, `out` or the array of a call in place, is as
+it was too, or else `error.out_touched` is true. With `protect=True` it always is as it was.
 """
 
 from __future__ import annotations
 
 
+TOUCHED = "out may hold a part of the result"
+
+
 class HocketError(RuntimeError):
-    """The root of all errors that are hocket's own."""
+    """The root of all errors that are hocket's own.
+
+    `out_touched` tells of this rank alone whether the caller's `out` (in place: the array itself) may hold a part of
+    the result: false only where not a byte of it was changed. Where a `wait` has timed out, and the call goes on, it is
+    true if that call may be writing there.
+    """
+
+    out_touched: bool = False
 
 
 class RendezvousError(HocketError):
@@ -42,3 +55,21 @@ class PlanError(HocketError, ValueError):
 
 class GroupBroken(HocketError):
     """An earlier error poisoned this group; it is the `__cause__`, and its text is in the message."""
+
+
+def touch(error: BaseException) -> None:
+    """Say of what ended a call that the caller's output may have been written. Errors that are not hocket's own get a
+    note, where Python has notes (from 3.11 on)."""
+    if isinstance(error, HocketError):
+        if error.out_touched:
+            return
+        error.out_touched = True
+        sentence, newline, rest = str(error).partition("\n")
+        error.args = (f"{sentence}; {TOUCHED}{newline}{rest}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(f"hocket: {TOUCHED}")
+
+
+def untouched(text: str) -> str:
+    """A text that says so, as it is for other ranks, and other calls: without that."""
+    return text.replace(f"; {TOUCHED}", "").replace(f"hocket: {TOUCHED}\n", "")
