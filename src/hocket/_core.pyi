@@ -223,8 +223,8 @@ class MessageRequest:
 
 class Messages:
     """`dtypes` are those that messages may have; `explain(failure, text, seconds, touched)` makes public errors.
-    What begins a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes the fast
-    path."""
+    What begins a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes
+    the fast path."""
 
     quick: bool
     fast: int

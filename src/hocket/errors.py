@@ -18,7 +18,6 @@ it was too, or else `error.out_touched` is true. With `protect=True` it always i
 
 from __future__ import annotations
 
-
 TOUCHED = "out may hold a part of the result"
 
 

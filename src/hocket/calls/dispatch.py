@@ -68,14 +68,14 @@ class Call:
 
 
 class Dispatch:
-    """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own; `protect`: those
-    that do not say whether they protect their output do."""
+    """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own; `protect` is for
+    those that do not say."""
 
     def __init__(self, session: Session, native: Native, timeout: float, protect: bool = False) -> None:
         self.session, self.native = session, native
         self.rank, self.size = native.rank, native.size
         self.timeout = timeout
-        self.protect = session.core.protects = protect
+        self.protect = session.core.protects = bool(protect)
 
     @property
     def timeout(self) -> float:
@@ -109,10 +109,10 @@ class Dispatch:
         """The call to be made again and again. Where its arrays need copies, it is prepared anew each time."""
         self.session.require_usable()
         plan = self.plan(call, Deadline(self.timeout))
-        made = self._buffers(call, plan)
-        out = made.deliver() if made.keeps else None  # from then on it is the caller's
-        again = replace(call, how=call.how._replace(out=out))
-        buffers = self._buffers(again, plan)
+        again, buffers = call, self._buffers(call, plan)
+        if call.how.out is None and buffers.keeps:  # from now on the result is the caller's
+            again = replace(call, how=call.how._replace(out=buffers.deliver()))
+            buffers = self._buffers(again, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
         return Persistent(self.session.core, prepared, lambda: self.do(again))
 
@@ -158,7 +158,7 @@ class Dispatch:
         return float(timeout)
 
     def protects(self, how: How) -> bool:
-        """Whether a call keeps its output as it was until it has succeeded. Raises TypeError for what is no yes or no."""
+        """Whether a call leaves its output as it was until it has succeeded. Raises TypeError for what is no answer."""
         if how.protect is None:
             return self.protect
         if not isinstance(how.protect, (bool, np.bool_)):

@@ -265,8 +265,8 @@ def init(
     goes between hosts carries a CRC32C, and a byte that changed on its way is an error; all ranks must agree on it.
     What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS, HOCKET_SECRET and HOCKET_INTEGRITY.
 
-    With `protect`, or HOCKET_PROTECT=1, calls of this rank are made with `protect=True` where they do not say otherwise,
-    also those of subgroups: one that fails leaves its `out`, or the array that it is called on in place, as it was.
+    With `protect`, or HOCKET_PROTECT=1, calls of this rank are made with `protect=True` where they do not say, also
+    those of subgroups: one that fails leaves its `out`, or the array that it is called on in place, as it was.
 
     Or each rank has a URL of its own, and nothing else is needed: `peers` has one for each rank, or a list of them,
     the same on all ranks. "tcp://host:port" is where that rank listens for ranks of any host, "rdma://host:port" the
