@@ -358,8 +358,8 @@ def protected(found: dict[str, Any]) -> list[str]:
         slower = safe["p50_us"] / plain["p50_us"]
         lines.append([binary(plain["bytes"]), time(plain), time(safe), three(slower)])
     text = paragraph(
-        "What `protect=True` costs: the call is made in memory of its own, and its result is copied into the array when "
-        "it has succeeded. Two ranks, in place, private buffers."
+        "What `protect=True` costs: the call is made in memory of its own, and its result is copied into the array "
+        "when it has succeeded. Two ranks, in place, private buffers."
     )
     run = command("python benchmarks/report.py --only protected")
     columns = ["size", "in place", "protected", "protected / in place"]

@@ -68,8 +68,7 @@ class Call:
 
 
 class Dispatch:
-    """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own; `protect` is for
-    those that do not say."""
+    """The calls of one rank of a group. `timeout`, in seconds, and `protect` are those of calls that do not say."""
 
     def __init__(self, session: Session, native: Native, timeout: float, protect: bool = False) -> None:
         self.session, self.native = session, native
