@@ -22,8 +22,8 @@ class Agreement {
   virtual uint64_t number() const = 0;
   virtual std::string title() const = 0;
   // Waits until each of `peers` has entered this call. Throws Failure::mismatch if one means something else by it, and
-  // what any rank that will not complete this call gave as its reason: from then on nobody has to complete it. If it
-  // returns, this rank has completed the call.
+  // the reason why the group is over, once it is: what was not completed by then nobody completes. If it returns, this
+  // rank has completed the call.
   virtual void meet(Peers peers, Deadline deadline) = 0;
 
   // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank
@@ -35,8 +35,9 @@ class Agreement {
   // After a failure this memory is the caller's alone: whatever another rank believes it may do in the call that
   // failed, it reads and writes there no more. Whether others could reach it until now.
   virtual bool fence(const std::byte* begin, uint64_t bytes) = 0;
-  // Tells all ranks why this one goes no further than the last call that it completed. The first reason stays.
-  virtual void poison(const Failure& failure) = 0;
+  // The group is over, for this reason, or for one that another rank has found already: nobody completes another call.
+  // Returns once all ranks that are left agree on one.
+  virtual void end(const Failure& failure) = 0;
   // Tells all ranks that this one goes in peace.
   virtual void leave() = 0;
   // Ends every wait of this rank, with Failure::closed: another thread wants to leave.

@@ -106,6 +106,41 @@ nb::list survey(Endpoint& self, double patience, bool asks) {
   return all;
 }
 
+nb::list listed(const Ranks& ranks, int size) {
+  nb::list all;
+  for (int rank = 0; rank < size; ++rank) {
+    if (ranks[static_cast<size_t>(rank)]) all.append(rank);
+  }
+  return all;
+}
+
+nb::object outcome(Endpoint& self) {
+  if (!self.is_over()) return nb::none();
+  const Settlement::Outcome o = self.outcome();
+  return nb::make_tuple(static_cast<int>(o.failure.kind), o.failure.peer, decoded(o.failure.text),
+                        listed(o.lost, self.size()), o.completed, o.reached, decoded(self.title_of(o.reached)));
+}
+
+nb::list notes(Endpoint& self) {
+  nb::list all;
+  for (const Outbox::Note& note : self.notes())
+    all.append(nb::make_tuple(note.attempt, note.formed != 0, nb::bytes(note.card, note.bytes)));
+  return all;
+}
+
+nb::tuple settle(Endpoint& self, int round, bool failed, const std::string& text, const std::vector<int>& lost,
+                 double patience) {
+  Ranks ranks;
+  for (int rank : lost) ranks.set(static_cast<size_t>(rank));
+  Settlement::Outcome o;
+  {
+    const Unlocked unlocked;
+    o = self.settle(round, {failed ? Failure::peer_lost : Failure::timeout, -1, text}, ranks,
+                    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience)));
+  }
+  return nb::make_tuple(o.failure.kind != Failure::timeout, listed(o.lost, self.size()));
+}
+
 PyObject* failure_type;
 
 void translate(const std::exception_ptr& error, void*) {
@@ -162,6 +197,7 @@ NB_MODULE(_core, m) {
 
   failure_type = PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr);
   m.attr("Failure") = nb::steal(failure_type);
+  m.attr("ATTEMPTS") = attempts;
   nb::register_exception_translator(translate);
 
   nb::class_<Program>(m, "Program")
@@ -220,11 +256,22 @@ NB_MODULE(_core, m) {
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
       .def(
-          "poison",
+          "end",
           [](Endpoint& self, int kind, int peer, const std::string& text) {
-            self.poison({static_cast<Failure::Kind>(kind), peer, text});
+            const Unlocked unlocked;  // the ranks settle it
+            self.end({static_cast<Failure::Kind>(kind), peer, text});
           },
           "kind"_a, "peer"_a, "text"_a)
+      .def("outcome", &outcome)
+      .def(
+          "say_where",
+          [](Endpoint& self, uint32_t attempt, bool formed, nb::bytes card) {
+            self.say_where(attempt, formed, std::string(card.c_str(), card.size()));
+          },
+          "attempt"_a, "formed"_a, "card"_a)
+      .def("notes", &notes)
+      .def("absent", [](Endpoint& self) { return listed(self.absent(), self.size()); })
+      .def("settle", &settle, "round"_a, "failed"_a, "text"_a, "lost"_a, "patience"_a)
       .def(
           "look",
           [](Endpoint& self, int peer, double within) {

@@ -5,13 +5,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <thread>
 
 #include "transport/outbox/activity.h"
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
+#include "transport/outbox/text.h"
 #include "wait/fork.h"
 
 namespace hocket {
@@ -20,9 +20,6 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
-// Of ranks that find the same error at the same time each lets so many go before it, for so long each.
-constexpr int most_before = 16;
-constexpr std::chrono::milliseconds between_ranks{2};
 constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
@@ -46,12 +43,6 @@ std::vector<Wire*> as_wires(const std::vector<std::unique_ptr<tcp::Link>>& links
   return all;
 }
 
-std::string in_seconds(Clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", std::chrono::duration<double>(time).count());
-  return text;
-}
-
 std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::unique_ptr<tcp::Link>>& links) {
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (links[i]) sockets[i] = -1;
@@ -63,7 +54,8 @@ std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::
 
 Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
              const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd,
-             const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked)
+             const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life,
+             std::function<bool(int)> missing)
     : rank(own_rank),
       size(static_cast<int>(fds.size())),
       slots(round_up(slot_bytes, line)),
@@ -115,9 +107,12 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
       }()),
       events(duplicates(given_events, fds.size())),
       bell(rank, boxes, as_wires(links), events, crowd),
-      board(rank, boxes),
+      settlement(rank, boxes, !far.empty(), std::move(missing), [this] { bell.notify_all(); }),
+      board(rank, boxes, settlement),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
-               far.empty() ? silence : silence_over_links) {
+               far.empty() ? silence : silence_over_links, life) {
+  if (size > most_ranks)
+    throw Failure{Failure::internal, -1, "a group has at most " + std::to_string(most_ranks) + " ranks"};
   mappings[rank]->own(fds[rank], arena_offset(size, slots), arena_bytes);
 }
 
@@ -134,7 +129,8 @@ uint64_t Endpoint::outbox_bytes(int size, uint64_t slots, uint64_t arena) {
 Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> sockets, std::vector<int> pidfds,
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
                    int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life)
-    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked),
+    : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked, life,
+            [this](int peer) { return is_missing(peer); }),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
       born_(forks()),
       signals_(std::move(signals)),
@@ -144,7 +140,14 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
   for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
   mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
   listens = !far.empty();
-  if (listens) keeper_ = std::make_unique<tcp::Keeper>(all_links, [this] { bell.notify(Parts::rank); }, life);
+  if (!listens) return;
+  keeper_ = std::make_unique<tcp::Keeper>(
+      all_links, [this] { bell.notify(Parts::rank); },
+      [this] {
+        if (whole_.load(std::memory_order_acquire)) settlement.turn();
+      },
+      life);
+  whole_.store(true, std::memory_order_release);
 }
 
 Endpoint::~Endpoint() = default;
@@ -153,8 +156,7 @@ void Endpoint::disconnect() {
   liveness.disconnect();
   if (!keeper_) return;
   keeper_->stop();  // and stays: another thread may be asking it in a wait
-  const bool is_broken = boxes[rank()]->poisoned.load(std::memory_order_relaxed) != 0;
-  tcp::part(all_links, Clock::now() + (is_broken ? short_farewell : farewell));
+  tcp::part(all_links, Clock::now() + (settlement.settled() ? short_farewell : farewell));
   for (tcp::Link* link : all_links) link->disconnect();
 }
 
@@ -190,8 +192,25 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
   if (!fenced_) mappings[rank()]->give_back(Channels::arena() + begin, bytes);
 }
 
-void Endpoint::poison(const Failure& failure) {
-  if (board.poison(failure)) bell.notify_all();
+void Endpoint::end(const Failure& failure) {
+  Ranks lost = absent();
+  if (const int peer = failure.peer; peer >= 0) {
+    if (failure.kind == Failure::peer_lost || (failure.kind == Failure::timeout && liveness.is_stopped(peer))) {
+      lost[peer] = true;
+    }
+  }
+  lost[rank()] = false;
+  settlement.find(failure, lost);
+  await(settlement);
+}
+
+// It ends by itself: who says nothing more is taken for lost.
+void Endpoint::await(Settlement& settlement) {
+  while (!settlement.settled()) {
+    for (int peer : far) bell.hear(peer);
+    settlement.turn();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
 }
 
 void Endpoint::leave() {
@@ -202,6 +221,53 @@ void Endpoint::leave() {
 void Endpoint::close() {
   closing_ = true;
   bell.notify(rank());
+}
+
+void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card) {
+  Outbox::Note note{attempt, formed, static_cast<uint32_t>(std::min<size_t>(card.size(), card_bytes)), {}};
+  std::memcpy(note.card, card.data(), note.bytes);
+  boxes[rank()]->note.write(note);
+  boxes[rank()]->affairs.fetch_add(1, std::memory_order_release);
+  bell.notify_all();
+}
+
+std::vector<Outbox::Note> Endpoint::notes() {
+  for (int peer : far) bell.hear(peer);
+  std::vector<Outbox::Note> all(static_cast<size_t>(size()));
+  for (size_t peer = 0; peer < all.size(); ++peer) {
+    while (!boxes[peer]->note.read(all[peer])) {
+      if (is_missing(static_cast<int>(peer))) break;  // in the middle of writing it, perhaps
+    }
+    all[peer].bytes = std::min<uint32_t>(all[peer].bytes, card_bytes);
+  }
+  return all;
+}
+
+Ranks Endpoint::absent() {
+  Ranks all;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) all[static_cast<size_t>(peer)] = is_missing(peer);
+  }
+  return all;
+}
+
+Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
+  Settlement settlement(
+      rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); }, round,
+      patience);
+  settlement.find(found, lost);
+  await(settlement);
+  return settlement.outcome();
+}
+
+// Whom nobody need wait for who settles what ended the group.
+bool Endpoint::is_missing(int peer) {
+  if (board.has_left(peer) || liveness.is_gone(peer)) return true;
+  const tcp::Link* const link = links[peer].get();
+  if (link == nullptr) return liveness.dead()[peer];
+  const auto now = Clock::now();
+  // Who is cut off hears of nobody; and finds that out of all at once, if it does not wait for the last word of each.
+  return link->broken() != nullptr || (keeper_->is_awake(now) && now - link->heard() > life_ * 7 / 10);
 }
 
 // ---- who is where ---------------------------------------------------------------------------------------------------
@@ -228,9 +294,7 @@ void Endpoint::say(const std::string& text, Clock::time_point since) {
 }
 
 std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds patience, bool asks) {
-  const auto precedence = asks ? std::min(rank(), most_before) * between_ranks : between_ranks * 0;
   const auto until = Clock::now() + patience;
-  auto complete = Clock::time_point::max() - precedence;
   std::vector<Activity> seen(size());
   for (;;) {
     bool all = true;
@@ -242,10 +306,8 @@ std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds pa
       if (read(boxes[peer]->doing, now) && !now.text.empty()) seen[peer] = now;
       all = all && (peer == rank() || !seen[peer].text.empty() || board.has_left(peer) || liveness.is_gone(peer));
     }
-    if (asks) board.check_reasons();
-    const auto now = Clock::now();
-    if (all || now >= until) complete = std::min(complete, now);
-    if (now >= complete + precedence) break;
+    if (asks) settlement.turn(), settlement.check();
+    if (all || Clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   const auto now = Clock::now();
@@ -314,7 +376,8 @@ void Endpoint::tend(Clock::time_point now) {
 
 void Endpoint::check(int peer, Deadline deadline) {
   if (closing_) throw Failure{Failure::closed, rank(), ""};
-  board.check_reasons();
+  if (listens) settlement.turn();
+  settlement.check();
   for (int other = 0; other < size(); ++other) {
     if (other != rank()) board.compare(other);
   }

@@ -8,8 +8,8 @@
 //   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
 // clang-format on
 //
-// Four parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, and liveness.h
-// knows who is gone. Here they are put together: what waits looks at all of them.
+// Five parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows
+// who is gone, and settlement.h what ended the group. Here they are put together: what waits looks at all of them.
 #pragma once
 
 #include <functional>
@@ -24,6 +24,7 @@
 #include "transport/outbox/board.h"
 #include "transport/outbox/channels.h"
 #include "transport/outbox/liveness.h"
+#include "transport/outbox/settlement.h"
 #include "transport/shm/mapping.h"
 #include "transport/tcp/keeper.h"
 #include "transport/tcp/link.h"
@@ -35,7 +36,8 @@ namespace hocket {
 struct Parts {
   Parts(int rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
         const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd,
-        const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked);
+        const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life,
+        std::function<bool(int)> missing);
   ~Parts();
 
   const int rank, size;
@@ -48,6 +50,7 @@ struct Parts {
   const std::vector<uint64_t> slots_of;  // bytes, by rank
   const std::vector<int> events;         // wake ranks that wait for links, too; -1 for others
   Bell bell;
+  Settlement settlement;
   Board board;
   Liveness liveness;
 };
@@ -89,7 +92,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   uint64_t next(int peer, uint64_t expected, Deadline deadline) override;
   std::string learn(int peer, const std::string& expected, Deadline deadline) override;
   bool fence(const std::byte* begin, uint64_t bytes) override;
-  void poison(const Failure& failure) override;
+  void end(const Failure& failure) override;
   void leave() override;
   void close() override;
 
@@ -106,8 +109,20 @@ class Endpoint : private Parts, public Channels, public Agreement {
     bool silent;        // it does not wait now
   };
   // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
-  // call failed lets lower ranks go first, who may have found the same: throws the reason that one of them gave.
+  // call failed hears what others have found meanwhile: throws what ended the group.
   std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
+  bool is_over() { return settlement.settled(); }
+  // What the group came to, once it is over.
+  Settlement::Outcome outcome() { return settlement.outcome(); }
+  std::string title_of(uint64_t call) const { return board.title(rank(), call); }
+
+  // For those that form a new group when this one is over: where this rank is to be found, and what each of the others
+  // has said of that; who is gone; and what they settle in one of the rounds, of which each is for one time. `found`
+  // and `lost` are what this rank says of it; who does not begin within a `patience` is taken for lost.
+  void say_where(uint32_t attempt, bool formed, const std::string& card);
+  std::vector<Outbox::Note> notes();
+  Ranks absent();
+  Settlement::Outcome settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience);
 
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   uint64_t landings() const override;
@@ -121,6 +136,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
 
  private:
   void tend(Clock::time_point now);
+  bool is_missing(int peer);
+  void await(Settlement& settlement);
   void say(const std::string& text, Clock::time_point since);
 
   const int born_;
@@ -128,6 +145,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   const Clock::duration life_;
   const std::string silent_;  // what is said of who is given up
   std::atomic<bool> closing_{false}, fenced_{false};
+  std::atomic<bool> whole_{false};  // for the keeper, which is there before it
   std::unique_ptr<Mailbox> mailbox_;
   std::atomic<uint32_t> next_heard_{0};  // in turn, of all links
   std::unique_ptr<tcp::Keeper> keeper_;  // where there are links

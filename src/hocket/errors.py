@@ -24,12 +24,23 @@ TOUCHED = "out may hold a part of the result"
 class HocketError(RuntimeError):
     """The root of all errors that are hocket's own.
 
-    `out_touched` tells of this rank alone whether the caller's `out` (in place: the array itself) may hold a part of
-    the result: false only where not a byte of it was changed. Where a `wait` has timed out, and the call goes on, it is
-    true if that call may be writing there.
+    One that ended a group is the same on all ranks that are left: what follows, and its text, but for the half sentence
+    with which each says by itself that its output was touched.
     """
 
+    lost: tuple[int, ...] = ()
+    """The ranks that the others take for lost: dead, gone, or stopped."""
+
+    completed: int | None = None
+    """The last call of the group that all others completed; calls are counted from 1. None for other errors."""
+
+    settled: str = ""
+    """The call that ended well on some ranks, but not on all: its result is not to be used, on any. Empty: none did."""
+
     out_touched: bool = False
+    """Of this rank alone: whether the caller's `out` (in place: the array itself) may hold a part of the result. False
+    only where not a byte of it was changed. Where a `wait` has timed out, and the call goes on, it is true if that call
+    may be writing there."""
 
 
 class RendezvousError(HocketError):

@@ -105,7 +105,8 @@ void is_what_was_sent(tcp::Link& link, const Whole& whole, const Bytes& landed) 
   demand(mail.lane(listener).published == whole.mail, "mail is there up to the change, and no more");
   demand(std::memcmp(mail.ring(listener), rank.own_mail().ring(listener), whole.mail) == 0, "mail is what was sent");
   demand((mirror->board[1].call == 1) == whole.call && (!whole.call || mirror->board[1].fingerprint == 42), "a call");
-  demand((mirror->poisoned != 0) == whole.reason && (!whole.reason || std::strcmp(mirror->reason, own->reason) == 0),
+  demand((mirror->findings[0].there != 0) == whole.reason &&
+             (!whole.reason || std::strcmp(mirror->findings[0].why.text, own->findings[0].why.text) == 0),
          "a reason is what was sent");
   demand((mirror->left != 0) == whole.left, "a farewell was sent");
 }

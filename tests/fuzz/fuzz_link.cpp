@@ -117,8 +117,10 @@ class Listener {
         link_(listener, size, talker, line_, options.checked, own_.box, reinterpret_cast<std::byte*>(own_.box), slots),
         boxes_{link_.mirror(), own_.box, other_.box},
         bell_(listener, boxes_, {&link_, nullptr, nullptr}, {-1, -1, -1}, size),
-        board_(listener, boxes_),
-        liveness_(listener, boxes_, {-1, -1, -1}, {-1, -1, -1}, std::chrono::seconds(1)),
+        settlement_(
+            listener, boxes_, true, [](int) { return false; }, [] {}),
+        board_(listener, boxes_, settlement_),
+        liveness_(listener, boxes_, {-1, -1, -1}, {-1, -1, -1}, std::chrono::seconds(1), std::chrono::seconds(2)),
         ears_(boxes_, bell_, board_),
         mailbox_(listener, size,
                  shm::streams(listener, {link_.mirror()->slots(size) + tcp::window, own_.region(), other_.region()}),
@@ -214,8 +216,8 @@ class Listener {
   }
 
   void look_around() {
-    for (const auto& look :
-         {+[](Listener& l) { l.board_.check_reasons(); }, +[](Listener& l) { l.board_.compare(talker); }}) {
+    for (const auto& look : {+[](Listener& l) { l.settlement_.turn(), l.settlement_.check(); },
+                             +[](Listener& l) { l.board_.compare(talker); }}) {
       try {
         look(*this);
       } catch (const Failure& failure) {
@@ -261,6 +263,7 @@ class Listener {
   tcp::Link link_;
   std::vector<Outbox*> boxes_;
   Bell bell_;
+  Settlement settlement_;
   Board board_;
   Liveness liveness_;
   Ears ears_;

@@ -134,11 +134,23 @@ class Talker {
     own_mail().lane(listener).broken = 1 + Failure::timeout;
     link.push();
   }
-  void poison(const std::string& why) {
-    own.box->until = 1;
-    own.box->culprit = third;
-    why.copy(own.box->reason, reason_bytes - 1);
-    own.box->poisoned = 1 + Failure::custom_op;
+  void end(const std::string& why) {
+    Outbox::Finding& finding = own.box->findings[0];
+    finding.why.kind = Failure::custom_op;
+    finding.why.culprit = third;
+    why.copy(finding.why.text, reason_bytes - 1);
+    finding.there = 1;
+    Outbox::Stand stand{Outbox::Stand::settling, 1, 0, {}, {}};
+    stand.lost[third] = true;
+    own.box->stands[0].write(stand);
+    ++own.box->affairs;
+    link.push();
+    stand.stage = Outbox::Stand::settled;
+    stand.reached = 2;
+    stand.why = finding.why;
+    own.box->stands[0].write(stand);
+    own.box->note.write({1, 1, 5, "where"});
+    ++own.box->affairs;
     link.push();
   }
   void leave() {
@@ -171,7 +183,7 @@ inline void talk(Talker& rank) {
   rank.call(2, 43, "barrier()");
   rank.message({2, 0}, 4500);
   rank.stop_in_the_middle_of_mail();
-  rank.poison("ValueError: of rank 0's own");
+  rank.end("ValueError: of rank 0's own");
   rank.leave();
 }
 

@@ -345,16 +345,16 @@ void sends_nothing_of_the_callers_after_a_fence(Two&& pair) {
   from.link.fence();
   std::fill(data.begin(), data.end(), std::byte{0xee});
   from.post(3, 1, data.data(), length, {3, 0});
-  from.box->until = 7;
-  from.box->culprit = -1;
-  std::strcpy(from.box->reason, "because");
-  from.box->poisoned = 1;
-  for (int i = 0; i < 100'000 && to.link.mirror()->poisoned == 0; ++i) {
+  from.box->findings[0].why.culprit = -1;
+  std::strcpy(from.box->findings[0].why.text, "because");
+  from.box->findings[0].there = 1;
+  from.box->affairs = 1;
+  for (int i = 0; i < 100'000 && to.link.mirror()->findings[0].there == 0; ++i) {
     from.link.push();
     from.link.turn();
     to.link.turn();
   }
-  check(std::strcmp(to.link.mirror()->reason, "because") == 0 && to.link.mirror()->until == 7, "no reason was heard");
+  check(std::strcmp(to.link.mirror()->findings[0].why.text, "because") == 0, "no reason was heard");
   for (uint64_t i = 0; i < 4; ++i) {
     const Descriptor& d = to.link.mirror()->descriptors(size, 1)[i];
     if (d.turn != i + 1) continue;

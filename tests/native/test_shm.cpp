@@ -294,15 +294,15 @@ void test_wakes_for_calls() {
 }
 
 // Whatever a rank waits for, an error of another wakes it.
-void test_wakes_for_poison() {
+void test_wakes_for_the_end() {
   Host host(3);
   const auto failures = host.play([&](int rank, Sleeper& memory) {
     memory.deep = true;
     if (rank > 0) return receive(memory, 3 - rank, {}, {});
     while (!host[1].asleep || !host[2].asleep) std::this_thread::yield();
-    memory.poison({Failure::custom_op, 0, "why"});
+    memory.end({Failure::custom_op, 0, "why"});
   });
-  for (int rank = 1; rank < 3; ++rank) check(failures[rank] && failures[rank]->text == "why", "slept through poison");
+  for (int rank = 1; rank < 3; ++rank) check(failures[rank] && failures[rank]->text == "why", "slept through the end");
 }
 
 }  // namespace
@@ -318,6 +318,6 @@ int main() {
   test_wakes();
   test_wakes_for_room();
   test_wakes_for_calls();
-  test_wakes_for_poison();
+  test_wakes_for_the_end();
   return report();
 }

@@ -155,7 +155,7 @@ void test_learn_of_each_other() {
 
 // ---- errors and ends ------------------------------------------------------------------------------------------------
 
-void test_poison() {
+void test_end() {
   Host host(4);
   const std::vector<int32_t> all{1, 2, 3};
   const std::string why(5000, 'y');
@@ -166,12 +166,12 @@ void test_poison() {
       for (;;) send(memory, std::array{0}, kLittle, {1, 1});  // until nothing has room
     }
     if (rank == 3) return memory.meet(std::array{0, 1, 2}, watchdog()), wait_for(memory, 1);
-    memory.poison({Failure::custom_op, 3, why});
-    memory.poison({Failure::timeout, 1, "the first reason stays"});
+    memory.end({Failure::custom_op, 3, why});
+    memory.end({Failure::timeout, 1, "the first reason stays"});
     wait_for(memory, 3);  // its own error is an error to it too
   });
   for (int rank = 0; rank < 4; ++rank) {
-    expect(failures[rank], {Failure::custom_op, 3, why.substr(0, 2047), true}, "poison", rank);
+    expect(failures[rank], {Failure::custom_op, 3, why.substr(0, 2047), true}, "end", rank);
   }
 }
 
@@ -252,28 +252,46 @@ void test_blame_of_one_that_is_elsewhere() {
   for (const int rank : {0, 2}) expect(failures[rank], {Failure::timeout, 1, ""}, "blame elsewhere", rank);
 }
 
-// A rank that has completed a call and then gives up does not take the call from the others.
-void test_completed_before_given_up() {
+// Once a group is over nothing is completed any more; and all know that what one rank has completed is not all's.
+void test_completed_by_one() {
   Host host(3);
+  std::atomic<bool> over = false;
   const auto failures = host.play([&](int rank, Sleeper& memory) {
-    memory.enter(1);
-    if (rank == 0) {
-      memory.meet(host.peers_of(0), watchdog());
-      return memory.poison({Failure::custom_op, 0, "why"});
+    for (const uint64_t call : {1, 2}) {
+      memory.enter(1);
+      if (call == 2 && rank == 1) {
+        while (!over) std::this_thread::yield();
+      }
+      if (call == 1 || rank != 2) memory.meet(host.peers_of(rank), watchdog());
+      if (call == 2 && rank == 0) {
+        memory.end({Failure::custom_op, 0, "why"});
+        over = true;
+        return;
+      }
     }
-    if (rank == 1) receive(memory, 2, kLittle, {1, 1});  // which comes long after that
-    if (rank == 2) {
-      while (host[1].sleeps < 8) std::this_thread::yield();
-      send(memory, std::array{1}, kLittle, {1, 1});
-    }
-    memory.meet(host.peers_of(rank), watchdog());
-    memory.enter(1);
     wait_for(memory, 0);
   });
   check(!failures[0], "rank 0 failed");
-  for (int rank = 1; rank < 3; ++rank) {
-    expect(failures[rank], {Failure::custom_op, 0, "why", true}, "after a completed call", rank);
-    check(host[rank].number() == 2, "rank ", rank, " did not complete what rank 0 has");
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank != 0) expect(failures[rank], {Failure::custom_op, 0, "why", true}, "after a completed call", rank);
+    const Settlement::Outcome outcome = host[rank].outcome();
+    check(outcome.completed == 1 && outcome.reached == 2 && outcome.lost.none() && outcome.failure.text == "why",
+          "rank ", rank, " takes ", outcome.completed, " and ", outcome.reached, " for completed");
+  }
+}
+
+// Ranks that find several reasons at the same time settle on one, who is not in a call, too.
+void test_one_reason() {
+  for (int turn = 0; turn < 200; ++turn) {
+    Host host(4);
+    host.play([&](int rank, Sleeper& memory) {
+      if (rank == 3) return;
+      for (uint64_t i = 0; i < mix(kSeed, turn, rank) % 64; ++i) std::this_thread::yield();
+      memory.end({Failure::custom_op, rank, "found by " + std::to_string(rank)});
+    });
+    const std::string text = host[3].outcome().failure.text;
+    check(text.starts_with("found by "), "no reason: ", text);
+    for (int rank = 0; rank < 3; ++rank) check(host[rank].outcome().failure.text == text, "not one reason: ", text);
   }
 }
 
@@ -285,7 +303,7 @@ void test_given_up() {
     memory.enter(1);
     if (rank == 0) {
       send(memory, std::array{1}, kLittle, {1, 1});
-      memory.poison({Failure::timeout, 1, "too late"});
+      memory.end({Failure::timeout, 1, "too late"});
       given_up = true;
       return;
     }
@@ -386,7 +404,7 @@ class Children {
     try {
       told = part(rank, *memory);
     } catch (const Failure& f) {
-      memory->poison(f);
+      memory->end(f);
       told = std::to_string(f.kind) + " " + std::to_string(f.peer) + " " + f.text;
     }
     char c;
@@ -457,14 +475,15 @@ int main() {
   test_texts();
   test_learn();
   test_learn_of_each_other();
-  test_poison();
+  test_end();
   test_leave(true);
   test_leave(false);
   test_bystander();
   test_timeouts();
   test_blame();
   test_blame_of_one_that_is_elsewhere();
-  test_completed_before_given_up();
+  test_completed_by_one();
+  test_one_reason();
   test_given_up();
   test_close();
   test_signals();

@@ -16,8 +16,8 @@ struct Activity {
 };
 
 // One thread writes, any thread of any rank reads. Of a long text the first part.
-void write(Outbox::Doing& to, const std::string& text, Clock::time_point since);
+void write(Seqlock<Outbox::Doing>& to, const std::string& text, Clock::time_point since);
 // False while it is being written.
-bool read(const Outbox::Doing& from, Activity& to);
+bool read(const Seqlock<Outbox::Doing>& from, Activity& to);
 
 }  // namespace hocket

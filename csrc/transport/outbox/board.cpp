@@ -1,22 +1,13 @@
 #include "transport/outbox/board.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
+
+#include "transport/outbox/text.h"
 
 namespace hocket {
 
 namespace {
-
-// As much of it as there is room for, in UTF-8: whole characters.
-void put(char* to, uint64_t room, const std::string& text) {
-  size_t n = std::min<size_t>(text.size(), room - 1);
-  while (n != 0 && n != text.size() && (text[n] & 0xc0) == 0x80) --n;
-  std::memcpy(to, text.data(), n);
-  to[n] = 0;
-}
-
-std::string get(const char* from, uint64_t room) { return std::string(from, strnlen(from, room)); }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -27,7 +18,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-Board::Board(int rank, std::vector<Outbox*> boxes) : rank_(rank), boxes_(std::move(boxes)) {}
+Board::Board(int rank, std::vector<Outbox*> boxes, Settlement& settlement)
+    : rank_(rank), boxes_(std::move(boxes)), settlement_(settlement) {}
 
 void Board::describe(uint64_t fingerprint, const std::string& text) {
   Outbox::Text& t = boxes_[rank_]->texts[fingerprint % text_count];
@@ -55,10 +47,9 @@ void Board::meet(Peers peers, Waiter& waiter, Deadline deadline) {
     while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
     compare(peer);
   }
-  // All that was read of others is read: so a reason that comes from now on comes too late for this call.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  check_reasons();
-  completed_.store(call, std::memory_order_relaxed);
+  // All that was read of others is read: an end of the group that comes from now on comes too late for this call.
+  if (settlement_.complete(call)) return;
+  for (Wait wait(waiter, Deadline::max());;) wait.idle(-1);  // until it is known why not
 }
 
 uint64_t Board::next(int peer, uint64_t expected, Waiter& waiter, Deadline deadline) {
@@ -91,13 +82,13 @@ void Board::compare(int peer) const {
   const Outbox::Entry& ours = boxes_[rank_]->board[call % board_size];
   if (call == 0 || theirs.call.load(std::memory_order_acquire) != call) return;
   if (theirs.fingerprint.load(std::memory_order_relaxed) == ours.fingerprint.load(std::memory_order_relaxed)) return;
-  check_reasons();  // one that gave this call up before it said so
+  settlement_.check();  // one that gave this call up before it said so
   differ(peer, title(rank_, call), title(peer, call));
 }
 
 bool Board::is_here(int peer) const {
   const uint64_t call = call_.load(std::memory_order_relaxed);
-  if (completed_.load(std::memory_order_relaxed) == call) return true;
+  if (settlement_.completed() == call) return true;
   return boxes_[peer]->board[call % board_size].call.load(std::memory_order_acquire) >= call;
 }
 
@@ -126,25 +117,5 @@ std::string Board::text_of(int peer, uint64_t fingerprint) const {
 }
 
 std::string Board::title(int peer, uint64_t call) const { return first_line(text(peer, call)); }
-
-void Board::check_reasons() const {
-  const uint64_t call = call_.load(std::memory_order_relaxed);
-  const bool within = completed_.load(std::memory_order_relaxed) < call;
-  for (const Outbox* box : boxes_) {
-    const uint32_t poisoned = box->poisoned.load(std::memory_order_acquire);
-    if (poisoned == 0 || (within && box->until > call)) continue;
-    throw Failure{static_cast<Failure::Kind>(poisoned - 1), box->culprit, get(box->reason, reason_bytes), true};
-  }
-}
-
-bool Board::poison(const Failure& failure) {
-  Outbox& own = *boxes_[rank_];
-  if (own.poisoned.load(std::memory_order_relaxed) != 0) return false;
-  own.until = completed_.load(std::memory_order_relaxed) + 1;
-  own.culprit = failure.peer;
-  put(own.reason, reason_bytes, failure.text);
-  own.poisoned.store(1 + failure.kind, std::memory_order_release);
-  return true;
-}
 
 }  // namespace hocket

@@ -1,8 +1,7 @@
-// The call board: what each rank is doing, and why it stopped. Here wrong use is found.
+// The call board: what each rank is doing. Here wrong use is found.
 //
 // On entry of a call each rank writes the call's number and fingerprint on its board; no call ends before this rank has
-// seen those of all others. A rank that goes no further writes the reason on its board, and the first call that it has
-// not completed: an earlier one the others may still complete.
+// seen those of all others, nor once the group is over (settlement.h).
 #pragma once
 
 #include <atomic>
@@ -12,31 +11,30 @@
 
 #include "engine/port.h"
 #include "transport/outbox/layout.h"
+#include "transport/outbox/settlement.h"
 #include "wait/wait.h"
 
 namespace hocket {
 
 class Board {
  public:
-  Board(int rank, std::vector<Outbox*> boxes);
+  Board(int rank, std::vector<Outbox*> boxes, Settlement& settlement);
 
   void describe(uint64_t fingerprint, const std::string& text);
   // `place` is 1 + where the output lies in the arena; 0: not there.
   uint64_t enter(uint64_t fingerprint, uint64_t place);
   uint64_t number() const { return call_.load(std::memory_order_relaxed); }
   std::string title() const { return title(rank_, number()); }
+  // What that call of a rank is, if it is one of its last.
+  std::string title(int peer, uint64_t call) const;
   void meet(Peers peers, Waiter& waiter, Deadline deadline);
   uint64_t next(int peer, uint64_t expected, Waiter& waiter, Deadline deadline);
   std::string learn(int peer, const std::string& expected, Waiter& waiter, Deadline deadline);
 
-  // False where this rank has given its reason before.
-  bool poison(const Failure& failure);
   void leave() { boxes_[rank_]->left.store(1, std::memory_order_release); }
   bool has_left(int peer) const { return boxes_[peer]->left.load(std::memory_order_acquire) != 0; }
 
-  // Throws what a rank gave as its reason, if it concerns the call this rank is in, and when `peer` is in the same call
-  // and means something else by it.
-  void check_reasons() const;
+  // Throws when `peer` is in the same call as this rank and means something else by it.
   void compare(int peer) const;
   // Whether `peer` has entered the call this rank is in; also true where it is in none.
   bool is_here(int peer) const;
@@ -48,11 +46,11 @@ class Board {
  private:
   std::string text(int peer, uint64_t call) const;
   std::string text_of(int peer, uint64_t fingerprint) const;
-  std::string title(int peer, uint64_t call) const;  // its first line
 
   const int rank_;
   const std::vector<Outbox*> boxes_;
-  std::atomic<uint64_t> call_{0}, completed_{0};  // the last that this rank entered, and completed
+  Settlement& settlement_;
+  std::atomic<uint64_t> call_{0};  // the last that this rank entered
 };
 
 }  // namespace hocket

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/outbox/seqlock.h"
 #include "transport/outbox/stream.h"
 
 namespace hocket {
@@ -15,6 +17,12 @@ constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: 
 constexpr uint64_t text_count = 64, text_bytes = 4096;
 constexpr uint64_t reason_bytes = 2048;
 constexpr uint64_t activity_bytes = 512;
+constexpr int most_ranks = 4096;  // of a group
+constexpr int attempts = 8;       // of those that are left to form a new group, in which they settle on two things each
+constexpr int rounds = 1 + 2 * attempts;
+constexpr uint64_t card_bytes = 1024;
+
+using Ranks = std::bitset<most_ranks>;
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -46,10 +54,33 @@ struct Outbox {
     std::atomic<uint64_t> fingerprint;
     char text[text_bytes - 8];
   };
-  struct alignas(line) Doing {      // activity.h
-    std::atomic<uint64_t> version;  // odd while it is written
-    std::atomic<int64_t> since;     // by the clock of the host
-    std::atomic<uint64_t> text[activity_bytes / 8];
+  struct Doing {    // activity.h
+    int64_t since;  // by the clock of the host
+    char text[activity_bytes];
+  };
+  struct Reason {  // why a group can go no further
+    uint32_t kind;
+    int32_t culprit;
+    char text[reason_bytes];
+  };
+  struct Finding {                // a rank's own reason
+    std::atomic<uint32_t> there;  // once the rest is
+    Reason why;
+    Ranks lost;
+  };
+  struct Stand {  // what a rank holds of a failure, in a group of several hosts: settlement.h
+    enum Stage : uint32_t { none, settling, settled, evicted };
+    Stage stage;
+    uint64_t completed;  // settling: by this rank; settled: by all that are left,
+    uint64_t reached;    // and by any of them
+    Ranks lost;
+    Reason why;  // settled
+  };
+  struct Note {  // of a rank that is about to form a new group
+    uint32_t attempt;
+    uint32_t formed;  // whether its own links are there
+    uint32_t bytes;
+    char card[card_bytes];  // where the others find it
   };
 
   alignas(line) std::atomic<uint32_t> bell;
@@ -58,14 +89,19 @@ struct Outbox {
   alignas(line) std::atomic<uint64_t> beat;  // counted up while this rank waits,
   std::atomic<int32_t> waits_for;            // for this one
   alignas(line) std::atomic<uint32_t> left;
-  std::atomic<uint32_t> poisoned;  // 1 + Failure::Kind, once the rest is there:
-  uint64_t until;                  // the first call that this rank has not completed,
-  int32_t culprit;                 // and why not
-  char reason[reason_bytes];
+  alignas(line) std::atomic<uint64_t> gate;  // the last call that this rank completed; and `shut`: it completes no more
+  static constexpr uint64_t shut = uint64_t{1} << 63;
+  // settlement.h: what ended the group, and what is settled after that
+  std::atomic<uint32_t>
+      verdicts[rounds];  // in that of rank 0: 1 + the rank whose finding counts, where all share memory
+  Finding findings[rounds];
+  Seqlock<Stand> stands[rounds];
+  Seqlock<Note> note;
+  std::atomic<uint64_t> affairs;  // counted up when one of these three has something new
   Entry board[board_size];
   Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
   Text texts[text_count];
-  Doing doing;
+  Seqlock<Doing> doing;
 
   Count* counts() { return reinterpret_cast<Count*>(this + 1); }
   Descriptor* descriptors(int size, int peer) {

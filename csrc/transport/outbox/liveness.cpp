@@ -2,20 +2,43 @@
 
 #include <poll.h>
 
+#include <fstream>
+
+#include "transport/outbox/text.h"
+
 namespace hocket {
 
 namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
+constexpr Clock::duration between_looks_for_stopped = std::chrono::milliseconds(250);
+
+// What the kernel says of a process that has a name of its own in this one's /proc. That may be another one's number in
+// the namespace of who gave the descriptor, but never here.
+bool is_stopped_by_signal(int pidfd) {
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd));
+  for (std::string word; info >> word;) {
+    int pid = 0;
+    if (word != "Pid:" || !(info >> pid)) continue;
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    std::getline(stat, text);
+    const size_t name = text.rfind(')');  // which may hold anything
+    return pid > 0 && name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'T';
+  }
+  return false;
+}
 
 }  // namespace
 
 Liveness::Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds,
-                   Clock::duration silence)
+                   Clock::duration silence, Clock::duration life)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
       silence_(silence),
+      life_(life),
+      stopped_("was stopped for " + in_seconds(life)),
       gone_(boxes_.size()),
       sockets_(std::move(sockets)),
       pidfds_(std::move(pidfds)),
@@ -32,13 +55,16 @@ bool Liveness::look(Clock::time_point now) {
   if (now.time_since_epoch().count() - looked_.load(std::memory_order_relaxed) < between_looks.count()) return false;
   looked_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   std::vector<pollfd> polls;
+  int stopped;
   {
     const std::lock_guard lock(mutex_);
     listen(now);
+    stopped = stopped_for_long(now);
     for (int fd : sockets_) polls.push_back({fd, POLLRDHUP, 0});  // poll leaves out negative ones
     for (int fd : pidfds_) polls.push_back({fd, POLLIN, 0});
-    if (poll(polls.data(), polls.size(), 0) <= 0) return true;
+    if (poll(polls.data(), polls.size(), 0) <= 0) polls.clear();
   }
+  if (stopped >= 0) gone(stopped, stopped_.c_str());
   for (size_t i = 0; i < polls.size(); ++i) {
     const int peer = static_cast<int>(i) % size_;
     if (polls[i].revents != 0 && !boxes_[peer]->left.load(std::memory_order_acquire)) gone(peer, "died");
@@ -48,6 +74,43 @@ bool Liveness::look(Clock::time_point now) {
 
 void Liveness::gone(int peer, const char* how) {
   if (gone_[peer].exchange(true)) throw Failure{Failure::peer_lost, peer, how};
+}
+
+Ranks Liveness::dead() {
+  Ranks all;
+  std::vector<pollfd> polls;
+  const std::lock_guard lock(mutex_);
+  for (int fd : pidfds_) polls.push_back({fd, POLLIN, 0});
+  if (poll(polls.data(), polls.size(), 0) <= 0) return all;
+  for (size_t peer = 0; peer < polls.size(); ++peer) all[peer] = polls[peer].revents != 0;
+  return all;
+}
+
+bool Liveness::is_stopped(int peer) {
+  const std::lock_guard lock(mutex_);
+  const auto rank = static_cast<size_t>(peer);
+  return rank < pidfds_.size() && pidfds_[rank] >= 0 && is_stopped_by_signal(pidfds_[rank]);
+}
+
+// One of those that do not beat; -1: none.
+int Liveness::stopped_for_long(Clock::time_point now) {
+  const Clock::duration passed = now - looked_for_stopped_;
+  int found = -1;
+  if (passed < between_looks_for_stopped) return found;
+  looked_for_stopped_ = now;
+  for (size_t peer = 0; peer < pidfds_.size(); ++peer) {
+    Clock::time_point& since = pulses_[peer].stopped;
+    const bool stopped =
+        pidfds_[peer] >= 0 && silent(static_cast<int>(peer), now) && is_stopped_by_signal(pidfds_[peer]);
+    // Where this process was stopped too, all begin anew.
+    if (!stopped || since == Clock::time_point{} || passed > 4 * between_looks_for_stopped) {
+      since = stopped ? now : Clock::time_point{};
+    } else if (now - since > life_ - 2 * between_looks_for_stopped &&
+               !boxes_[peer]->left.load(std::memory_order_acquire)) {
+      found = static_cast<int>(peer);
+    }
+  }
+  return found;
 }
 
 int Liveness::culprit(int peer, const std::function<bool(int)>& is_here) {

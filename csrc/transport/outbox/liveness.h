@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "transport/outbox/layout.h"
@@ -19,9 +20,9 @@ namespace hocket {
 class Liveness {
  public:
   // Descriptors are not owned; -1 at the own rank, and where there is none to look at. Who waits shows it several times
-  // in `silence`.
+  // in `silence`. Who is stopped for a `life` is given up.
   Liveness(int rank, std::vector<Outbox*> boxes, std::vector<int> sockets, std::vector<int> pidfds,
-           Clock::duration silence);
+           Clock::duration silence, Clock::duration life);
 
   // This rank waits for `peer` (-1: for any).
   void beat(int peer);
@@ -34,6 +35,10 @@ class Liveness {
   void gone(int peer, const char* how);
   // Whom a wait in vain for `peer` is to be blamed on; `is_here` tells of a rank whether it is in the call that waits.
   int culprit(int peer, const std::function<bool(int)>& is_here);
+  // Those whose processes have ended, as their descriptors tell now.
+  Ranks dead();
+  // Whether the process of a rank of this host is stopped: by a signal, not by a debugger.
+  bool is_stopped(int peer);
   bool is_gone(int peer) const { return gone_[peer].load(std::memory_order_relaxed); }
   // Whether `peer` has not shown for a while that it waits.
   bool is_silent(int peer, Clock::time_point now);
@@ -43,21 +48,25 @@ class Liveness {
  private:
   void listen(Clock::time_point now);
   bool silent(int peer, Clock::time_point now) const;
+  int stopped_for_long(Clock::time_point now);
   int follow(int peer, Clock::time_point now, const std::function<bool(int)>& is_here) const;
 
   struct Pulse {  // of a rank, as seen from here
     uint64_t beat = 0;
     Clock::time_point since{};
+    Clock::time_point stopped{};  // since when; where it is not, none
   };
 
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;
-  const Clock::duration silence_;
+  const Clock::duration silence_, life_;
+  const std::string stopped_;                    // what is said of who was
   std::atomic<Clock::duration::rep> looked_{0};  // when the descriptors were last looked at
   std::vector<std::atomic<bool>> gone_;          // ranks that were seen to be gone once
   std::mutex mutex_;                             // of what follows: several threads of this rank may wait at once
   std::vector<int> sockets_, pidfds_;
   std::vector<Pulse> pulses_;
+  Clock::time_point looked_for_stopped_{};
 };
 
 }  // namespace hocket

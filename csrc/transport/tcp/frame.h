@@ -18,7 +18,7 @@ constexpr uint64_t window = 4 << 20;       // bytes of messages to one reader th
 constexpr uint64_t mail_piece = 64 << 10;  // of a stream, in one frame
 
 struct alignas(line) Frame {
-  enum Kind : uint16_t { call = 1, text, message, mail, stuck, reason, left, pulse, doing };
+  enum Kind : uint16_t { call = 1, text, message, mail, stuck, reason, left, pulse, doing, stand, note };
   uint16_t kind;
   uint16_t half;      // of the sum over this head alone: so that no length is believed that was changed on its way
   uint32_t bytes;     // that follow
@@ -27,11 +27,11 @@ struct alignas(line) Frame {
   uint64_t read;      // messages that the sender of this frame has read of its reader's
   uint64_t consumed;  // and up to where it has read its stream
   // clang-format off
-  //           call         text         message  mail      stuck  reason   left  pulse                     doing
-  uint64_t a;  // number    fingerprint  call     position  why    kind           beat                      for so long
-  uint64_t b;  // fingerprint            place                     until          waits for this rank, or to be told of
-  uint64_t c;  //                        offset                    culprit        this call,
-  uint64_t d;  //                                                                 which it takes for this fingerprint
+  //           call         text         message  mail      stuck  reason   left  pulse                     doing        stand             note
+  uint64_t a;  // number    fingerprint  call     position  why    kind           beat                      for so long  stage             attempt
+  uint64_t b;  // fingerprint            place                     culprit        waits for this rank, or to be told of  completed         formed
+  uint64_t c;  //                        offset                    round          this call,                             reached
+  uint64_t d;  //                                                                 which it takes for this fingerprint    round, kind, culprit
   // clang-format on
 };
 static_assert(sizeof(Frame) == line);

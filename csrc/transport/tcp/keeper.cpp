@@ -34,9 +34,10 @@ bool sleep(std::vector<pollfd>& polls, std::chrono::microseconds slice) {
 
 }  // namespace
 
-Keeper::Keeper(std::vector<Link*> links, std::function<void()> news, Clock::duration life)
+Keeper::Keeper(std::vector<Link*> links, std::function<void()> news, std::function<void()> look, Clock::duration life)
     : links_(std::move(links)),
       news_(std::move(news)),
+      look_(std::move(look)),
       life_(life),
       between_beats_(std::min<Clock::duration>(life / 5, most_between_beats)),
       absence_(life / 2),
@@ -94,6 +95,7 @@ void Keeper::keep() {
     }
     if (news) news_();
     before = now;
+    look_();
     listened_.store(now.time_since_epoch().count(), std::memory_order_release);
   }
 }

@@ -14,9 +14,9 @@ namespace hocket::tcp {
 
 class Keeper {
  public:
-  // `news` is called when something came. The other ends are given up where nothing comes from them for a `life`, and
-  // give up this one likewise: it beats several times in each.
-  Keeper(std::vector<Link*> links, std::function<void()> news, Clock::duration life);
+  // `news` is called when something came, and `look` now and then. The other ends are given up where nothing comes from
+  // them for a `life`, and give up this one likewise: it beats several times in each.
+  Keeper(std::vector<Link*> links, std::function<void()> news, std::function<void()> look, Clock::duration life);
   ~Keeper();
   // Ends the thread; in a forked child there is none. What else is asked of it may be asked for as long as it is there.
   void stop();
@@ -29,7 +29,7 @@ class Keeper {
   void keep();
 
   const std::vector<Link*> links_;
-  const std::function<void()> news_;
+  const std::function<void()> news_, look_;
   const Clock::duration life_, between_beats_;
   const Clock::duration absence_;  // of this process, which was stopped, or had no core, that tells nothing of others
   const int born_, stop_;

@@ -100,7 +100,10 @@ class Link final : public Wire {
   bool compose(Outgoing& to);  // the next frame; false: there is nothing to send
   bool text(Outgoing& to, uint64_t fingerprint);
   bool call(Outgoing& to);
-  bool reason(Outgoing& to);
+  bool affairs(Outgoing& to);
+  bool reason(Outgoing& to, int round);
+  bool stand(Outgoing& to, int round);
+  bool note(Outgoing& to);
   bool mail(Outgoing& to);
   bool message(Outgoing& to);
   bool pulse(Outgoing& to);
@@ -119,6 +122,7 @@ class Link final : public Wire {
   void withdraw();             // takes the lock
   void landed(uint64_t bytes);
   void close();  // the frame that is there as a whole
+  void take_stand();
 
   void fail(const char* why);
   void fail_by(int error);  // of the pipe
@@ -149,12 +153,15 @@ class Link final : public Wire {
   uint64_t frames_ = 0;  // composed
   uint64_t calls_ = 0;   // told
   uint64_t texts_[text_count] = {};
-  bool told_reason_ = false, told_left_ = false;
+  bool told_left_ = false;
   uint64_t messages_ = 0;  // composed
   uint64_t mailed_ = 0;    // up to this position
   uint32_t told_stuck_ = 0;
   uint64_t told_read_ = 0, told_consumed_ = 0;
-  uint64_t told_doing_ = 0;  // that version
+  uint64_t told_doing_ = 0, told_note_ = 0;  // those versions
+  uint64_t told_stands_[rounds] = {};
+  bool told_reasons_[rounds] = {};
+  uint64_t told_affairs_ = 0;
   bool pulse_ = false;
   Clock::time_point beaten_{};
   uint64_t head_ = 0;                      // of what lies in the reader's window, since the beginning of time

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/outbox/activity.h"
+#include "transport/outbox/text.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
 
@@ -16,6 +17,8 @@ constexpr uint64_t longest = uint64_t{1} << 60;  // that a rank has been in a ca
 
 // Whether it is 1 + a kind of failure.
 bool is_why(uint64_t told) { return told != 0 && told <= 1 + Failure::closed; }
+
+bool is_culprit(uint64_t told, int size) { return told < static_cast<uint64_t>(size) || told == nobody; }
 
 }  // namespace
 
@@ -95,8 +98,15 @@ bool Link::open() {
     case Frame::text:
       return f.bytes < sizeof(Outbox::Text::text) && land(scratch_.data(), f.bytes);
     case Frame::reason:
-      if (!is_why(f.a) || (f.c >= static_cast<uint64_t>(size_) && f.c != nobody)) return false;
+      if (f.a > Failure::closed || !is_culprit(f.b, size_) || f.c >= rounds) return false;
       return f.bytes < reason_bytes && land(scratch_.data(), f.bytes);
+    case Frame::stand: {
+      const uint64_t bits = (static_cast<uint64_t>(size_) + 7) / 8;
+      if (f.a == Outbox::Stand::none || f.a > Outbox::Stand::evicted) return false;
+      if ((f.d >> 32 & 0xffff) > Failure::closed || f.d >> 48 >= rounds) return false;
+      if (!is_culprit(static_cast<uint32_t>(f.d), size_)) return false;
+      return f.bytes >= bits && f.bytes < bits + reason_bytes && land(scratch_.data(), f.bytes);
+    }
     case Frame::message: {
       if (received_ - own_->counts()[peer_].read.load(std::memory_order_acquire) >= depth) return false;
       if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
@@ -105,6 +115,8 @@ bool Link::open() {
       if (landing_ != nullptr) landed_.fetch_add(1, std::memory_order_relaxed);
       return land(landing_ != nullptr ? landing_ : mirror_->slots(size_) + f.c, f.bytes);
     }
+    case Frame::note:
+      return f.a <= UINT32_MAX && f.b <= 1 && f.bytes <= card_bytes && land(scratch_.data(), f.bytes);
     case Frame::mail: {
       const uint64_t consumed = own_mail_.consumed(peer_).position.load(std::memory_order_acquire);
       if (f.a != mail_.lane(rank_).published.load(std::memory_order_relaxed)) return false;
@@ -216,13 +228,22 @@ void Link::close() {
     case Frame::stuck:
       mail_.lane(rank_).broken.store(static_cast<uint32_t>(f.a), std::memory_order_release);
       break;
-    case Frame::reason:
-      if (mirror_->poisoned.load(std::memory_order_relaxed) != 0) break;
-      mirror_->until = f.b;
-      mirror_->culprit = static_cast<int32_t>(static_cast<uint32_t>(f.c));
-      std::memcpy(mirror_->reason, scratch_.data(), f.bytes);
-      mirror_->reason[f.bytes] = 0;
-      mirror_->poisoned.store(static_cast<uint32_t>(f.a), std::memory_order_release);
+    case Frame::reason: {
+      Outbox::Finding& finding = mirror_->findings[f.c];
+      if (finding.there.load(std::memory_order_relaxed) != 0) break;
+      finding.why = {static_cast<uint32_t>(f.a), static_cast<int32_t>(static_cast<uint32_t>(f.b)), {}};
+      std::memcpy(finding.why.text, scratch_.data(), f.bytes);
+      finding.there.store(1, std::memory_order_release);
+      break;
+    }
+    case Frame::note: {
+      Outbox::Note note{static_cast<uint32_t>(f.a), static_cast<uint32_t>(f.b), f.bytes, {}};
+      std::memcpy(note.card, scratch_.data(), f.bytes);
+      mirror_->note.write(note);
+      break;
+    }
+    case Frame::stand:
+      take_stand();
       break;
     case Frame::doing:
       write(mirror_->doing, std::string(reinterpret_cast<const char*>(scratch_.data()), f.bytes),
@@ -238,6 +259,26 @@ void Link::close() {
       mirror_->waits.call.store(f.c, std::memory_order_release);
       break;
   }
+}
+
+// One that has settled takes no other; and those that it takes for lost only become more.
+void Link::take_stand() {
+  const Frame& f = frame_;
+  Seqlock<Outbox::Stand>& stand = mirror_->stands[f.d >> 48];
+  Outbox::Stand before, now{};
+  if (!stand.read(before) || before.stage >= Outbox::Stand::settled) return;
+  const size_t bits = (static_cast<size_t>(size_) + 7) / 8;
+  now.stage = static_cast<Outbox::Stand::Stage>(f.a);
+  now.completed = f.b;
+  now.reached = f.c;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto octet = std::to_integer<unsigned>(scratch_[static_cast<size_t>(rank) / 8]);
+    now.lost[rank] = (octet >> rank % 8 & 1) != 0;
+  }
+  now.why.kind = static_cast<uint32_t>(f.d >> 32 & 0xffff);
+  now.why.culprit = static_cast<int32_t>(static_cast<uint32_t>(f.d));
+  std::memcpy(now.why.text, scratch_.data() + bits, f.bytes - bits);
+  stand.write(now);
 }
 
 }  // namespace hocket::tcp

@@ -95,7 +95,7 @@ void Link::seal(Outgoing& to) {
 }
 
 bool Link::compose(Outgoing& to) {
-  return call(to) || reason(to) || message(to) || mail(to) || pulse(to) || doing(to) || left(to);
+  return call(to) || affairs(to) || message(to) || mail(to) || pulse(to) || doing(to) || left(to);
 }
 
 // What the calls of this fingerprint are called, if the other end does not know it yet.
@@ -122,12 +122,54 @@ bool Link::call(Outgoing& to) {
   return true;
 }
 
-bool Link::reason(Outgoing& to) {
-  const uint32_t poisoned = own_->poisoned.load(std::memory_order_acquire);
-  if (poisoned == 0 || told_reason_) return false;
-  told_reason_ = true;
-  begin(to, Frame::reason, poisoned, own_->until, static_cast<uint32_t>(own_->culprit));
-  attach(to, own_->reason, strnlen(own_->reason, reason_bytes));
+// What is told of a group that is over. Of each round the reason goes before the stand, which it belongs to.
+bool Link::affairs(Outgoing& to) {
+  const uint64_t now = own_->affairs.load(std::memory_order_acquire);
+  if (now == told_affairs_) return false;
+  if (note(to)) return true;
+  for (int round = 0; round < rounds; ++round) {
+    if (reason(to, round) || stand(to, round)) return true;
+  }
+  told_affairs_ = now;
+  return false;
+}
+
+bool Link::reason(Outgoing& to, int round) {
+  const Outbox::Finding& finding = own_->findings[round];
+  if (told_reasons_[round] || finding.there.load(std::memory_order_acquire) == 0) return false;
+  told_reasons_[round] = true;
+  begin(to, Frame::reason, finding.why.kind, static_cast<uint32_t>(finding.why.culprit), static_cast<uint64_t>(round));
+  attach(to, finding.why.text, strnlen(finding.why.text, reason_bytes));
+  return true;
+}
+
+// Those who are lost, a bit each, and of one that has settled the reason.
+bool Link::stand(Outgoing& to, int round) {
+  Outbox::Stand now;
+  const uint64_t version = own_->stands[round].version();
+  if (version == told_stands_[round] || !own_->stands[round].read(now)) return false;
+  told_stands_[round] = version;
+  begin(to, Frame::stand, now.stage, now.completed, now.reached,
+        static_cast<uint64_t>(round) << 48 | uint64_t{now.why.kind} << 32 | static_cast<uint32_t>(now.why.culprit));
+  to.copy.assign((static_cast<size_t>(size_) + 7) / 8, std::byte{0});
+  for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
+    if (now.lost[rank]) to.copy[rank / 8] |= std::byte{1} << rank % 8;
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(now.why.text);
+  to.copy.insert(to.copy.end(), bytes, bytes + strnlen(now.why.text, reason_bytes));
+  attach(to, to.copy.data(), to.copy.size());
+  return true;
+}
+
+bool Link::note(Outgoing& to) {
+  Outbox::Note now;
+  const uint64_t version = own_->note.version();
+  if (version == told_note_ || !own_->note.read(now)) return false;
+  told_note_ = version;
+  begin(to, Frame::note, now.attempt, now.formed);
+  const auto* bytes = reinterpret_cast<const std::byte*>(now.card);
+  to.copy.assign(bytes, bytes + std::min<uint64_t>(now.bytes, card_bytes));
+  attach(to, to.copy.data(), to.copy.size());
   return true;
 }
 
@@ -192,7 +234,7 @@ bool Link::pulse(Outgoing& to) {
 // Clocks differ: it says for how long.
 bool Link::doing(Outgoing& to) {
   Activity now;
-  if (own_->doing.version.load(std::memory_order_relaxed) == told_doing_ || !read(own_->doing, now)) return false;
+  if (own_->doing.version() == told_doing_ || !read(own_->doing, now)) return false;
   told_doing_ = now.version;
   begin(to, Frame::doing, static_cast<uint64_t>((Clock::now() - now.since).count()));
   const auto* bytes = reinterpret_cast<const std::byte*>(now.text.data());

@@ -1,7 +1,7 @@
 """One rank's calls: their order, their deadlines, and the first error, which ends them all.
 
 ```
-open ──(an error: told to all ranks)──▶ broken        every later call raises GroupBroken, which carries the error
+open ──(an error: all ranks settle on one)──▶ broken  every later call raises GroupBroken, which carries the error
   └────(close)──▶ closed                              the same, and the others learn that this rank left
 ```
 
@@ -109,8 +109,11 @@ class Session:
         except HocketError as error:  # what concerns all ranks, all are told in the same words
             self.errors[type(error).__name__] += 1
             kind = next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL)
-            self._break(error, kind, str(error))
-            raise
+            told = untouched(str(error))
+            settled = self._break(error, kind, told)
+            if settled is None or error.out_touched or str(settled).startswith(told):
+                raise
+            raise settled from error
         except BaseException as error:
             self.errors[type(error).__name__] += 1
             self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
@@ -143,11 +146,11 @@ class Session:
             raise HocketError(FORKED) from error
         if isinstance(error, Failure):
             raised = self.explain(error, what, seconds, broken=True)
-            self.errors[type(raised).__name__] += 1
             if error.args[0] == CLOSED:  # to the others this rank left, whatever it was in the middle of
                 self._break(raised, PEER_LOST, f"{self.names[self.rank]} left: {raised}")
             else:
-                self._break(raised, error.args[0], str(raised), error.args[1])
+                raised = self._break(raised, error.args[0], str(raised), error.args[1]) or raised
+            self.errors[type(raised).__name__] += 1
             raise raised from None
         assert error is not None
         self.errors[type(error).__name__] += 1
@@ -163,7 +166,7 @@ class Session:
         kind: int
         kind, peer, words, relayed = failure.args
         if relayed:
-            return KINDS[kind].error(words)
+            return self.settled() or KINDS[kind].error(words)
         me, whom = self.names[self.rank], self.names[peer] if peer >= 0 else "its peers"
         if kind == MISMATCH and "\n" in words:  # two calls; a message's mismatch is a sentence already
             ours, theirs = words.split("\n")
@@ -182,8 +185,7 @@ class Session:
             # Who waited until the end has waited for others to say where they are; else they are just about to.
             ranks = self.endpoint.survey(PATIENCE if broken and kind != TIMEOUT else 0.0, broken)
         except Failure as earlier:
-            kind, _, words, _ = earlier.args
-            return KINDS[kind].error(words)
+            return self.settled() or KINDS[earlier.args[0]].error(earlier.args[2])
         return KINDS[kind].error(text + describe([Whereabouts(*rank) for rank in ranks], self.rank, what + place()))
 
     def hear(self, error: HocketError) -> None:
@@ -193,12 +195,52 @@ class Session:
                 self._broken = error
         self.core.enabled = False
 
-    def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> None:
+    def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> HocketError | None:
+        """End the group, because of `error` unless another rank was first. What all ranks that are left settled on:
+        later calls of this rank tell of that, but for errors that are not hocket's own."""
         with self._first:
             first, self._broken = self._broken is None, self._broken or error
         self.core.enabled = False
-        if first:
-            self.endpoint.poison(kind, self.rank if peer is None else peer, words)
+        self.endpoint.end(kind, self.rank if peer is None else peer, words)
+        settled = self.settled()
+        if first and isinstance(error, HocketError):
+            self._broken = settled or error
+        return settled
+
+    def settled(self) -> HocketError | None:
+        """What ended the group: the same on all ranks that are left. None where it has not ended."""
+        outcome = self.endpoint.outcome()
+        if outcome is None:
+            return None
+        kind, culprit, text, lost, completed, reached, title = outcome
+        error: type[HocketError] = KINDS[kind].error
+        text = text or f"{self.names[culprit]} was lost"  # nobody is left who knows how
+        if self.rank in lost:
+            me, error = self.names[self.rank], PeerLost
+            text = f"the others went on without {me}, which they took for lost. They were told: {text}"
+        call = f"call {reached}, {title}," if reached > completed else ""
+        if call:
+            text += f"\n  {call} ended well on some ranks, but not on all: its result is not to be used"
+        raised = error(text)
+        raised.lost, raised.completed, raised.settled = tuple(lost), completed, call.rstrip(",")
+        return raised
+
+    def conclude(self) -> HocketError:
+        """What ended the group; where a rank is gone and no call has noticed, that does. HocketError if nothing did."""
+        if self.core.forked:
+            raise HocketError(FORKED)
+        if self._closed:
+            raise GroupBroken("this group is closed")
+        self.require_outside("recover()")
+        over = self.settled()
+        if over is None:
+            absent = self.endpoint.absent()
+            if not absent:
+                raise HocketError("nothing has ended this group: recover() makes a new one of what an error has left")
+            text = f"{self.names[absent[0]]} died or left before {self.names[self.rank]} called recover()"
+            over = self._break(PeerLost(text), PEER_LOST, text, absent[0]) or PeerLost(text)
+        self.hear(over)
+        return over
 
     def require_usable(self, *, inside: bool = False) -> None:
         """Raises GroupBroken after an error, or after `close`; HocketError in a forked child, and in the middle of a

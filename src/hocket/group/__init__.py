@@ -7,6 +7,8 @@ import atexit
 import itertools
 import os
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,6 +44,7 @@ from .letters import Letters
 from .member import integer
 from .objects import ObjectCalls
 from .persistent import PersistentCalls
+from .recovery import Loss, Recovery
 
 
 class Statistics(NamedTuple):
@@ -103,6 +106,8 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout, protect)
         self._objects = Objects(self._go, self._messages)
+        self._recovering, self._recovery = threading.Lock(), cast("Recovery | None", None)
+        self._history: tuple[Loss, ...] = ()
         _open.add(self)
         _sessions.add(self._calls)
 
@@ -188,6 +193,43 @@ class Group(PersistentCalls, Letters, ObjectCalls):
             return assemble(part.rank, size, self.timeout, link, self.topology.wire, self.protect)
 
         return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
+
+    # ---- after a failure ---------------------------------------------------------------------------------------------
+
+    def recover(self, timeout: float | None = None, *, allow_minority: bool = False) -> Group:
+        """A new group of those that are left, after an error has ended this one, which is closed.
+
+        All of them call it; who does not within about two thirds of `timeout` (seconds; the group's by default) is
+        taken for lost, as those are which the error names as `lost`. Ranks are renumbered in order; down to a world of
+        one. The members are the same on all of them, or it fails on all: whoever is lost in the middle of it is left
+        out in another attempt. Arrays of this group's `empty` remain arrays, and are nobody else's any more; subgroups
+        recover on their own.
+
+        Of a group of several hosts, a part that may have lost sight of as many ranks as it has goes on only with
+        `allow_minority`: those may do so, too. What decides where both are equally many is the lowest rank.
+
+        Raises PeerLost where the others went on without this rank, CollectiveTimeout, RendezvousError, and HocketError
+        where nothing has ended this group, or those that are left are too few.
+        """
+        with self._recovering:
+            over = self._calls.conclude()
+            if self.rank in over.lost:
+                raise over
+            self._recovery = self._recovery or Recovery(self._calls.endpoint, self.rank, self._links, over)
+            recovery, names = self._recovery, self._calls.names
+            links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
+            gone = tuple(sorted(recovery.gone))
+            lost = Loss(gone, tuple(names[r] for r in gone), over.completed or 0, str(over), time.time())
+            rank = recovery.members.index(self.rank)
+            group = formed(rank, links, self.timeout, self.topology.wire, self.protect)
+            group._history = (*self._history, lost)
+            self._close(None)
+            return group
+
+    @property
+    def history(self) -> tuple[Loss, ...]:
+        """What this group and those that it recovered from have been through."""
+        return self._history
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -306,7 +348,11 @@ def assemble(
     """The group of the ranks that `meet` links, each with an outbox of its own. `wire` is what is known of its links
     (`hocket.tuning.wire`), if anything is; `protect` as for `init`."""
     prometheus.serve(lambda: list(_open))
-    links = assembled(size, meet)
+    return formed(rank, assembled(size, meet), timeout, wire, protect)
+
+
+def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) -> Group:
+    """The group over these links, which are its own from now on."""
     try:
         group = Group(rank, links, timeout, protect)
     except BaseException:

@@ -8,7 +8,6 @@ has a URL of its own, rank 0 holds the store at its URL, and the others have the
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -90,7 +89,7 @@ def join(config: Config, fd: int, timeout: float | None = None, foreign: Foreign
     deadline = Deadline(config.timeout if timeout is None else timeout)
     if config.size == 1:
         with explained("this rank cannot start"):
-            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1)
+            return Links.alone(fd)
     with _signed(config):
         meeting = _Meeting.of(config, foreign, deadline)
         try:

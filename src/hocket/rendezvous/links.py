@@ -156,6 +156,11 @@ class Links:
         """Seconds after which ranks of other hosts that are silent are given up."""
         return (self.terms.sockets if self.terms is not None else SocketOptions()).life
 
+    @staticmethod
+    def alone(fd: int, terms: Terms | None = None) -> Links:
+        """Those of a world of one, whose outbox is a duplicate of `fd`."""
+        return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1, terms=terms)
+
     def name(self, rank: int) -> str:
         """How messages call a rank."""
         return f"rank {rank} (pid {self.pids[rank]} on {self.hosts[rank]})"

@@ -1,0 +1,236 @@
+#include "transport/outbox/settlement.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "transport/outbox/text.h"
+
+namespace hocket {
+
+namespace {
+
+// For what others may still complete.
+constexpr std::chrono::milliseconds moment{20};
+
+Outbox::Reason reason_of(const Failure& failure) {
+  Outbox::Reason why{static_cast<uint32_t>(failure.kind), failure.peer, {}};
+  put(why.text, reason_bytes, failure.text);
+  return why;
+}
+
+Failure failure_of(const Outbox::Reason& why) {
+  return {static_cast<Failure::Kind>(why.kind), why.culprit, get(why.text, reason_bytes), true};
+}
+
+}  // namespace
+
+Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
+                       std::function<void()> tell, int round, Clock::duration patience)
+    : rank_(rank),
+      size_(static_cast<int>(boxes.size())),
+      boxes_(std::move(boxes)),
+      far_(far),
+      round_(round),
+      patience_(patience),
+      missing_(std::move(missing)),
+      tell_(std::move(tell)),
+      stands_(far ? size_ : 0) {}
+
+bool Settlement::complete(uint64_t call) {
+  uint64_t before = call - 1;
+  return boxes_[rank_]->gate.compare_exchange_strong(before, call, std::memory_order_acq_rel);
+}
+
+void Settlement::find(const Failure& failure, const Ranks& lost) {
+  {
+    const std::lock_guard lock(mutex_);
+    Outbox::Finding& finding = boxes_[rank_]->findings[round_];
+    if (!found_ && stage_ == Outbox::Stand::none) {
+      found_ = true;
+      finding.why = reason_of(failure);
+      finding.lost = lost;
+      finding.there.store(1, std::memory_order_release);
+      boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
+    }
+    if (far_) {
+      if (stage_ == Outbox::Stand::none) begin();
+    } else {
+      if (round_ == 0) await_others(lost);
+      uint32_t none = 0;
+      boxes_[0]->verdicts[round_].compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_),
+                                                          std::memory_order_acq_rel);
+      shut_all();
+    }
+  }
+  tell_();
+  if (far_) turn();
+}
+
+void Settlement::await_others(const Ranks& lost) const {
+  const auto is_behind = [&] {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!lost[rank] && (boxes_[rank]->gate.load(std::memory_order_acquire) & ~Outbox::shut) < completed())
+        return true;
+    }
+    return false;
+  };
+  for (const auto until = Clock::now() + moment; is_behind() && Clock::now() < until;) sched_yield();
+}
+
+bool Settlement::settled() {
+  if (far_) return stage_.load(std::memory_order_acquire) == Outbox::Stand::settled;
+  if (boxes_[0]->verdicts[round_].load(std::memory_order_acquire) == 0) return false;
+  shut_all();  // who settled it may have died before that
+  return true;
+}
+
+void Settlement::shut_all() {
+  if (round_ != 0 || shut_.load(std::memory_order_acquire)) return;
+  for (Outbox* box : boxes_) box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+  shut_.store(true, std::memory_order_release);
+}
+
+Settlement::Outcome Settlement::outcome() {
+  if (far_) {
+    const std::lock_guard lock(mutex_);
+    return {failure_of(outcome_.why), outcome_.lost, outcome_.completed, outcome_.reached};
+  }
+  const auto winner = std::min<uint32_t>(boxes_[0]->verdicts[round_].load(std::memory_order_acquire), size_) - 1;
+  const Outbox::Finding& finding = boxes_[winner]->findings[round_];
+  Outcome result{failure_of(finding.why), finding.lost, UINT64_MAX, 0};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (finding.lost[rank]) continue;
+    const uint64_t completed = boxes_[rank]->gate.load(std::memory_order_acquire) & ~Outbox::shut;
+    result.completed = std::min(result.completed, completed);
+    result.reached = std::max(result.reached, completed);
+  }
+  return result;
+}
+
+// ---- between hosts --------------------------------------------------------------------------------------------------
+
+void Settlement::begin() {
+  if (round_ == 0)
+    stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
+  if (found_) stand_.lost = boxes_[rank_]->findings[round_].lost;
+  stand_.lost[rank_] = false;
+  stand_.stage = Outbox::Stand::settling;
+  begun_ = Clock::now();
+  show();
+}
+
+// What others have completed; for a moment.
+bool Settlement::may_complete_more() {
+  const auto now = Clock::now();
+  if (heard_ == Clock::time_point{}) heard_ = now;
+  if (now - heard_ > moment) return false;
+  const auto is_ahead = [&](const Outbox::Stand& s) {
+    return s.stage != Outbox::Stand::none && s.completed > completed();
+  };
+  return std::any_of(stands_.begin(), stands_.end(), is_ahead);
+}
+
+void Settlement::show() {
+  boxes_[rank_]->stands[round_].write(stand_);
+  boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
+  stage_.store(stand_.stage, std::memory_order_release);
+}
+
+// Who is taken for lost itself does not pass on what the others came to: that it shows is that it is out.
+void Settlement::settle(const Outbox::Stand& outcome) {
+  outcome_ = outcome;
+  if (outcome.lost[me()]) {
+    stand_.stage = Outbox::Stand::evicted;
+  } else {
+    stand_ = outcome;
+  }
+  show();
+  stage_.store(Outbox::Stand::settled, std::memory_order_release);
+}
+
+bool Settlement::turn() {
+  if (!far_) return settled();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ == Outbox::Stand::settled) return true;
+    bool any = stage_ == Outbox::Stand::settling;
+    Ranks out;  // those that say no more; asked before what they have said is looked at
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_) continue;
+      if (any && !stand_.lost[rank] && missing_(rank)) out.set(rank);
+      boxes_[rank]->stands[round_].read(stands_[rank]);
+      any = any || stands_[rank].stage != Outbox::Stand::none;
+    }
+    if (!any) return false;
+    const bool begins = stage_ == Outbox::Stand::none;
+    if (begins && (round_ != 0 || may_complete_more())) return true;
+    if (begins) begin();
+    if (!adopt(out) && !decide() && !begins) return true;
+  }
+  tell_();
+  return true;
+}
+
+// What others hold. Whether this rank's stand changed.
+bool Settlement::adopt(const Ranks& out) {
+  Ranks lost = stand_.lost;
+  const auto waited = Clock::now() - begun_;
+  for (size_t rank = 0; rank < stands_.size(); ++rank) {
+    if (rank == me() || stand_.lost[rank]) continue;
+    const Outbox::Stand& theirs = stands_[rank];
+    const bool out_of_sight = theirs.lost[me()];  // this rank, to that one
+    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || can_go_on(theirs.lost))) {
+      settle(theirs);
+      return true;
+    }
+    // Who takes this rank for lost and is too few to go on is itself cut off, and takes nobody along.
+    const bool cut_off = out_of_sight && !can_go_on(theirs.lost);
+    const bool begun = theirs.stage != Outbox::Stand::none;
+    const bool late = waited > (begun ? 3 * patience_ : patience_) && !(begun && theirs.lost == stand_.lost);
+    if (out[rank] || late || cut_off || theirs.stage == Outbox::Stand::evicted) lost.set(rank);
+    if (begun && !out_of_sight) lost |= theirs.lost;
+  }
+  if (lost == stand_.lost) return false;
+  stand_.lost = lost;
+  show();
+  return true;
+}
+
+// More than half, or half of them with the lowest rank.
+bool Settlement::can_go_on(const Ranks& lost) const {
+  const size_t size = boxes_.size(), members = size - lost.count();
+  return 2 * members > size || (2 * members == size && !lost[0]);
+}
+
+bool Settlement::decide() {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || stand_.lost[rank]) continue;
+    if (stands_[rank].stage != Outbox::Stand::settling || stands_[rank].lost != stand_.lost) return false;
+  }
+  Outbox::Stand result = stand_;
+  result.stage = Outbox::Stand::settled;
+  result.reached = stand_.completed;
+  int culprit = 0;
+  while (culprit + 1 < size_ && !stand_.lost[culprit]) ++culprit;
+  result.why = reason_of({Failure::peer_lost, culprit, ""});
+  const Outbox::Finding* counts = nullptr;  // the lowest rank's; after the first round, one that failed
+  bool differ = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (stand_.lost[rank]) continue;
+    const Outbox::Finding& finding = boxes_[rank]->findings[round_];
+    const bool there = finding.there.load(std::memory_order_acquire) != 0;
+    if (there && (counts == nullptr || (round_ != 0 && finding.why.kind > counts->why.kind))) counts = &finding;
+    if (there && round_ != 0 && get(finding.why.text, reason_bytes) != get(counts->why.text, reason_bytes))
+      differ = true;
+    const uint64_t completed = rank == rank_ ? stand_.completed : stands_[rank].completed;
+    result.completed = std::min(result.completed, completed);
+    result.reached = std::max(result.reached, completed);
+  }
+  if (counts != nullptr) result.why = counts->why;
+  if (differ) result.why.kind = Failure::peer_lost;
+  settle(result);
+  return true;
+}
+
+}  // namespace hocket

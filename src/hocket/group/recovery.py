@@ -1,0 +1,186 @@
+"""How those that are left of a group form a new one.
+
+```
+attempt 1  come     each says that it is there, and where its door is, and waits for those that are not lost
+           settle   who is to belong to it: the same on all of them
+           link     through their doors, as they first met; each says when it has formed its links
+           settle   whether all have: then it is their group, on every one of them
+attempt 2  ...      where one was lost on the way
+```
+
+The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
+What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
+which outlive their ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from .._core import ATTEMPTS, Endpoint
+from ..deadline import Deadline
+from ..errors import CollectiveTimeout, HocketError, PeerLost, RendezvousError
+from ..rendezvous.cards import Card
+from ..rendezvous.doors import Door
+from ..rendezvous.links import Links, Terms, meet_at
+from ..rendezvous.sockets import explained
+from ..run.native import create_outbox
+from ..words import named
+
+Notes: TypeAlias = "dict[int, tuple[int, bool, bytes]]"  # by rank: its attempt, whether its links are formed, its card
+
+_POLL = 0.0005  # seconds
+_COMING = 0.7  # of the time that is left, for the others to come
+_FORMING = 5.0  # seconds at most, for one attempt to link
+_PATIENCE = 2.0  # seconds that one may take longer than another to begin to settle
+
+
+class Loss(NamedTuple):
+    """One failure that a group has been through: the ranks that were lost in it, by the numbers that they had, and as
+    messages call them; the last call of that group which all others completed; why it ended; and when, in seconds since
+    the epoch."""
+
+    ranks: tuple[int, ...]
+    names: tuple[str, ...]
+    completed: int
+    why: str
+    at: float
+
+
+class Recovery:
+    """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it, and `gone`
+    those that are lost."""
+
+    def __init__(self, endpoint: Endpoint, rank: int, links: Links, over: HocketError) -> None:
+        self._endpoint, self._rank, self._links = endpoint, rank, links
+        self._size = len(links.pids)
+        self._attempt = 0
+        self.gone = set(over.lost)
+        self.over = over
+        self.members: list[int] = []
+
+    def links(self, deadline: Deadline, *, allow_minority: bool) -> Links:
+        """Those of the new group, in which the members of the old one that are left have ranks in the same order.
+
+        Raises PeerLost where the others went on without this rank, HocketError where those that are left are too few,
+        CollectiveTimeout at the deadline.
+        """
+        while deadline.left() and self._attempt < ATTEMPTS:
+            self._attempt += 1
+            links = self._try(deadline, allow_minority)
+            if links is not None:
+                return links
+        me = self._links.name(self._rank)
+        if not deadline.left():
+            raise CollectiveTimeout(f"{me} timed out after {deadline} of recover(): others were lost again and again")
+        raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
+
+    def _try(self, deadline: Deadline, allow_minority: bool) -> Links | None:
+        terms = self._links.terms or Terms(b"")
+        with (
+            explained("a new group cannot be formed"),
+            closing(Door.open(terms.towards, terms.sockets.interface)) as door,
+        ):
+            card = terms.card(door, self._rank).pack()
+            self._endpoint.say_where(self._attempt, False, card)
+            self._await(lambda notes: all(a >= self._attempt for a, _, _ in notes.values()), deadline.left() * _COMING)
+            self._settle_members(deadline, allow_minority)
+            links = None
+            with suppress(HocketError, OSError):
+                links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
+            if links is not None:
+                self._endpoint.say_where(self._attempt, True, card)
+                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), _FORMING, all_of_them=True)
+            if self._all_formed(links):
+                return links
+        if links is not None:
+            links.close()
+        return None
+
+    def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
+        came = {r for r, (attempt, _, _) in self._notes().items() if attempt >= self._attempt}
+        missing = set(range(self._size)) - came - {self._rank}
+        _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self.gone), _PATIENCE)
+        if self._rank in lost:
+            me = self._links.name(self._rank)
+            raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
+        self.gone = set(lost)
+        self.members = [r for r in range(self._size) if r not in self.gone]
+        if not allow_minority:
+            self._require_majority()
+
+    def _require_majority(self) -> None:
+        """Two parts of a group that cannot reach each other must not both go on. Who shares this host is no such part:
+        there it is known who is gone."""
+        places = self._links.places
+        here = {places[r] for r in self.members}
+        apart = [r for r in self.gone if places[r] not in here]
+        if (len(self.members), min(apart, default=self._size)) > (len(apart), min(self.members)):
+            return
+        raise HocketError(
+            f"{named(self.members)} cannot know whether {named(apart)}, on other hosts, go on by themselves, and are "
+            "no majority: recover(allow_minority=True) goes on all the same, where you know that the others do not"
+        )
+
+    def _link(self, door: Door, terms: Terms, deadline: Deadline) -> Links:
+        """Every member's door is known from its note, which may still be on its way."""
+        ready = self._await(
+            lambda n: all(a == self._attempt for a, _, _ in n.values()), deadline.left(), all_of_them=True
+        )
+        if not ready:
+            raise PeerLost("not all of those that were left are there")
+        rank = self.members.index(self._rank)
+        fd = create_outbox(len(self.members))
+        try:
+            if len(self.members) == 1:
+                return Links.alone(fd, terms)
+            notes = self._notes()
+            cards = [replace(Card.unpack(notes[r][2]), rank=i) for i, r in enumerate(self.members)]
+            return meet_at(door, cards, rank, fd, terms, deadline, self._look)
+        finally:
+            os.close(fd)
+
+    def _all_formed(self, links: Links | None) -> bool:
+        """Whether this attempt is everybody's: all of its members say so, of the same members."""
+        formed = links is not None and all(formed for _, formed, _ in self._notes().values())
+        failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
+        good = not failed and set(lost) == self.gone and links is not None
+        self.gone = set(lost)
+        return good
+
+    def _notes(self) -> Notes:
+        """What those say that are not lost. Who has formed its links has done so in this attempt."""
+        notes = self._endpoint.notes()
+        return {
+            r: (attempt, formed and attempt == self._attempt, card)
+            for r, (attempt, formed, card) in enumerate(notes)
+            if r not in self.gone
+        }
+
+    def _look(self, _: list[int]) -> None:
+        """While members link: whether all can still come."""
+        lost = [r for r in self._endpoint.absent() if r in self.members]
+        ahead = [r for r, (attempt, _, _) in self._notes().items() if attempt > self._attempt]
+        if lost or ahead:
+            raise PeerLost(f"{named(lost or ahead)} of those that were left did not form the new group")
+
+    def _await(self, ready: Callable[[Notes], bool], seconds: float, *, all_of_them: bool = False) -> bool:
+        """Until what those that are there say is `ready`; False where time is over, one is in a later attempt, or one
+        is gone of whom `all_of_them` are needed."""
+        deadline = Deadline(seconds)
+        absent: set[int] = set()
+        while True:
+            notes = {r: note for r, note in self._notes().items() if r not in absent}
+            if ready(notes):
+                return not absent or not all_of_them
+            if any(attempt > self._attempt for attempt, _, _ in notes.values()) or not deadline.left():
+                return False
+            absent = set(self._endpoint.absent()) - self.gone
+            if absent and all_of_them:
+                return False
+            time.sleep(_POLL)
