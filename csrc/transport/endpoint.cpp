@@ -180,11 +180,12 @@ std::string Endpoint::learn(int peer, const std::string& expected, Deadline dead
   return board.learn(peer, expected, *this, deadline);
 }
 
-void Endpoint::fence(const std::byte* begin, uint64_t bytes) {
+bool Endpoint::fence(const std::byte* begin, uint64_t bytes) {
   for (tcp::Link* link : all_links) link->fence();
-  if (bytes == 0 || begin < Channels::arena() || begin >= Channels::arena() + arena_bytes) return;
+  if (bytes == 0 || begin < Channels::arena() || begin >= Channels::arena() + arena_bytes) return false;
   fenced_ = true;
   mappings[rank()]->detach(begin, bytes);
+  return true;
 }
 
 void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
@@ -323,6 +324,12 @@ std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds pa
 // What comes from ranks of this host lies in their outboxes, and stays there.
 void Endpoint::expect(int peer, Label label, std::byte* to, uint64_t bytes) {
   if (links[peer]) links[peer]->expect(label, to, bytes);
+}
+
+uint64_t Endpoint::landings() const {
+  uint64_t all = 0;
+  for (const tcp::Link* link : all_links) all += link->landings();
+  return all;
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void meet(Peers peers, Deadline deadline) override;
   uint64_t next(int peer, uint64_t expected, Deadline deadline) override;
   std::string learn(int peer, const std::string& expected, Deadline deadline) override;
-  void fence(const std::byte* begin, uint64_t bytes) override;
+  bool fence(const std::byte* begin, uint64_t bytes) override;
   void end(const Failure& failure) override;
   void leave() override;
   void close() override;
@@ -125,6 +125,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   Settlement::Outcome settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience);
 
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
+  uint64_t landings() const override;
   void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }

@@ -25,6 +25,7 @@ class Program:
         itemsize: int,
         divisor: int,
         signals: bool,
+        exposed: bool,
         dtype: int,
         op: int,
         custom: Custom | None,
@@ -145,6 +146,10 @@ class Request:
     def error(self) -> BaseException | None: ...
     @property
     def text(self) -> str: ...
+    @property
+    def writes(self) -> bool:
+        """Whether it may write to memory of the caller's while it is in flight."""
+
     def wait(self, timeout: float | None = None) -> Any: ...
 
 class Requests:
@@ -162,7 +167,8 @@ class Requests:
     def busy(self) -> bool: ...
 
 class Prepared:
-    """A call that needs only to be made. Without `deliver`, `result` is what it gives."""
+    """A call that needs only to be made. Without `deliver`, `result` is what it gives. `given`: `out` is memory that
+    the caller has; `protects`: it is written when the call has been made."""
 
     def __init__(
         self,
@@ -170,6 +176,8 @@ class Prepared:
         fingerprint: int,
         inp: int,
         out: int,
+        given: bool,
+        protects: bool,
         alive: Any,
         result: Any,
         deliver: Callable[[], Any] | None,
@@ -180,18 +188,21 @@ class Session:
     slow: int
     enabled: bool
     seconds: float
+    protects: bool
     def __init__(
         self,
         endpoint: Endpoint,
         requests: Requests,
-        fail: Callable[[BaseException | None, float, str], NoReturn],
+        fail: Callable[[BaseException | None, float, str, bool], NoReturn],
         place: Callable[[], str],
     ) -> None: ...
     def call(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def begin(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def run(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def learn(self, peer: int, text: str, within: float) -> str: ...
-    def remember(self, method: int, x: Any, op: Any, out: Any, root: int, prepared: Prepared, learns: int) -> None: ...
+    def remember(
+        self, method: int, x: Any, op: Any, out: Any, root: int, protects: bool, prepared: Prepared, learns: int
+    ) -> None: ...
     def release(self) -> None: ...
     @property
     def forked(self) -> bool: ...
@@ -214,12 +225,14 @@ class MessageRequest:
     def text(self) -> str: ...
     @property
     def source(self) -> int: ...
+    @property
+    def writes(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> Any: ...
 
 class Messages:
-    """`dtypes` are those that messages may have; `explain(failure, text, seconds)` makes public errors. What begins
-    a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes the fast
-    path."""
+    """`dtypes` are those that messages may have; `explain(failure, text, seconds, touched)` makes public errors.
+    What begins a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes
+    the fast path."""
 
     quick: bool
     fast: int
@@ -231,7 +244,7 @@ class Messages:
         self,
         session: Session,
         dtypes: list[np.dtype[Any]],
-        explain: Callable[[Failure, str, float], BaseException],
+        explain: Callable[[Failure, str, float, bool], BaseException],
     ) -> None: ...
     def send(self, x: Any, to: int, tag: int, text: str, seconds: float, waits: bool, pickled: bool) -> Any: ...
     def receive(

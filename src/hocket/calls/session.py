@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from .._core import FORKED, Endpoint, Failure, Prepared
 from .._core import Session as Core
 from ..deadline import Deadline
-from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
+from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost, touch, untouched
 from ..places import place, place_of
 from .executor import Executor
 from .whereabouts import Whereabouts, describe
@@ -109,8 +109,9 @@ class Session:
         except HocketError as error:  # what concerns all ranks, all are told in the same words
             self.errors[type(error).__name__] += 1
             kind = next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL)
-            settled = self._break(error, kind, str(error))
-            if settled is None or str(settled).startswith(str(error)):
+            told = untouched(str(error))
+            settled = self._break(error, kind, told)
+            if settled is None or error.out_touched or str(settled).startswith(told):
                 raise
             raise settled from error
         except BaseException as error:
@@ -127,9 +128,18 @@ class Session:
 
     # ---- errors ------------------------------------------------------------------------------------------------------
 
-    def fail(self, error: BaseException | None, seconds: float, what: str) -> NoReturn:
+    def fail(self, error: BaseException | None, seconds: float, what: str, touched: bool = False) -> NoReturn:
         """Raise `error` as the public error it is, and break the group with it. `what` is the call that it ended, and
-        `seconds` what that might have taken. None is for a call that came after an error."""
+        `seconds` what that might have taken. None is for a call that came after an error. `touched` concerns this rank
+        alone, and the others are not told: whether the caller's output may hold a part of the result."""
+        try:
+            self._fail(error, seconds, what)
+        except BaseException as raised:
+            if touched:
+                touch(raised)
+            raise
+
+    def _fail(self, error: BaseException | None, seconds: float, what: str) -> NoReturn:
         if error is None:
             self.require_usable(inside=True)
         if self.core.forked:  # a child that was made in the middle of the call
@@ -297,5 +307,5 @@ class Session:
 
 
 def _words(error: BaseException) -> str:
-    text = str(error)
+    text = untouched(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
