@@ -89,6 +89,8 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
         links.close_outboxes()
+        near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]
+        native.endpoint.sign(links.key, links.hosts[rank], near)
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))

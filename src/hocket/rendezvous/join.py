@@ -8,6 +8,7 @@ has a URL of its own, rank 0 holds the store at its URL, and the others have the
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -90,7 +91,8 @@ def join(config: Config, fd: int, timeout: float | None = None, foreign: Foreign
     deadline = Deadline(config.timeout if timeout is None else timeout)
     if config.size == 1:
         with explained("this rank cannot start"):
-            return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1)
+            hosts, pids = [socket.gethostname()], [os.getpid()]
+            return Links([0], [None], [os.dup(fd)], hosts, pids, [-1], [], 1, key=secrets.randbits(64))
     with _signed(config):
         meeting = _Meeting.of(config, foreign, deadline)
         try:
