@@ -7,7 +7,7 @@ import numpy as np
 
 # Of a rank's outbox: group, rank, pid, host, when it was formed, all pids; whether it left, why it broke; whom it waits
 # for, in what, since when; its calls and its waits. Times are those of CLOCK_MONOTONIC, in nanoseconds; 0: none.
-CallTuple = tuple[int, str, int, int, bool, int, str]
+CallTuple = tuple[int, int, str, int, int, bool, int, str]
 WaitTuple = tuple[str, int, int, str]
 FlightTuple = tuple[
     int, int, int, str, int, list[int], bool, str, int, str, int, list[CallTuple], list[WaitTuple]

@@ -104,7 +104,7 @@ std::vector<Flight::Call> calls_of(const Outbox& box, const Times& times) {
       continue;
     }
     const uint64_t left = c.left.load(std::memory_order_relaxed);
-    found.push_back({number, title_of(box, fingerprint), times(entered), left < entered ? 0 : times(left),
+    found.push_back({number, fingerprint, title_of(box, fingerprint), times(entered), left < entered ? 0 : times(left),
                      c.failed.load(std::memory_order_relaxed) != 0, c.waited_for.load(std::memory_order_relaxed),
                      place_of(box, c.place.load(std::memory_order_relaxed))});
   }

@@ -14,7 +14,7 @@ namespace hocket {
 // Times are those of the clock of the host, in nanoseconds; 0: unknown, or not yet.
 struct Flight {
   struct Call {
-    uint64_t number;
+    uint64_t number, fingerprint;
     std::string title;
     int64_t entered, left;
     bool failed;
