@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
 constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few,
-constexpr std::chrono::microseconds a_moment{200};   // unless the machine is busy; nobody is told of what takes no longer
+constexpr std::chrono::microseconds a_moment{
+    200};  // unless the machine is busy; nobody is told of what takes no longer
 
 nb::handle request_type;
 

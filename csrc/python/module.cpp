@@ -112,7 +112,8 @@ nb::object as_tuple(const std::optional<Flight>& found) {
   nb::list calls, waits, pids;
   for (const Flight::Call& c : f.calls) {
     const nb::object place = decoded(c.place);
-    calls.append(nb::make_tuple(c.number, c.fingerprint, decoded(c.title), c.entered, c.left, c.failed, c.waited_for, place));
+    calls.append(
+        nb::make_tuple(c.number, c.fingerprint, decoded(c.title), c.entered, c.left, c.failed, c.waited_for, place));
   }
   for (const Flight::Wait& w : f.waits) {
     waits.append(nb::make_tuple(decoded(w.title), w.begun, w.ended, decoded(w.place)));

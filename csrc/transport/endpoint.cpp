@@ -162,7 +162,8 @@ void Endpoint::disconnect() {
 // ---- agreement ------------------------------------------------------------------------------------------------------
 
 uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
-  const uint64_t number = board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
+  const uint64_t number =
+      board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
   recorder.enter(number, fingerprint);
   return number;
 }

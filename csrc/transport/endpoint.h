@@ -8,8 +8,8 @@
 //   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ recording ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
 // clang-format on
 //
-// Five parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows who
-// is gone, and recorder.h keeps what happened last. Here they are put together: what waits looks at all of them.
+// Five parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows
+// who is gone, and recorder.h keeps what happened last. Here they are put together: what waits looks at all of them.
 #pragma once
 
 #include <functional>

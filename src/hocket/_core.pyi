@@ -9,9 +9,7 @@ import numpy as np
 # for, in what, since when; its calls and its waits. Times are those of CLOCK_MONOTONIC, in nanoseconds; 0: none.
 CallTuple = tuple[int, int, str, int, int, bool, int, str]
 WaitTuple = tuple[str, int, int, str]
-FlightTuple = tuple[
-    int, int, int, str, int, list[int], bool, str, int, str, int, list[CallTuple], list[WaitTuple]
-]
+FlightTuple = tuple[int, int, int, str, int, list[int], bool, str, int, str, int, list[CallTuple], list[WaitTuple]]
 
 class Failure(RuntimeError):
     """`args` are the kind (csrc/wait/wait.h), the peer, the text, and whether another rank found it."""

@@ -35,16 +35,16 @@ struct Flight {
   bool left;
   std::string reason;  // why it goes no further; empty: it does
   int waits_for;
-  std::string doing;  // what it waits in, if it has told,
-  int64_t since;      // since when
+  std::string doing;        // what it waits in, if it has told,
+  int64_t since;            // since when
   std::vector<Call> calls;  // the oldest first, as the waits
   std::vector<Wait> waits;
 };
 
 // Of an outbox that is mapped, and written at this very time.
 std::optional<Flight> read_flight(const Outbox& box, int size);
-// Of any file, which is read and not mapped, so that it may be cut meanwhile. Nothing where it is no outbox, or not yet.
-// Throws Refusal where it is that of another version.
+// Of any file, which is read and not mapped, so that it may be cut meanwhile. Nothing where it is no outbox, or not
+// yet. Throws Refusal where it is that of another version.
 std::optional<Flight> read_flight(int fd);
 
 }  // namespace hocket

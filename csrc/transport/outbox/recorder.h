@@ -68,7 +68,8 @@ class Recorder {
   }
   // A wait lasts: in that call, or where it is 0 in what the text says, until the same one takes it back. One thread
   // at a time.
-  void report(const void* by, uint64_t call, const std::string& text, const std::string& place, Clock::time_point since);
+  void report(const void* by, uint64_t call, const std::string& text, const std::string& place,
+              Clock::time_point since);
   void retract(const void* by);
 
  private:
@@ -78,9 +79,9 @@ class Recorder {
 
   const int rank_, size_, born_;
   Outbox& own_;
-  std::atomic<Recording::Call*> open_{nullptr};  // the call that this rank is in,
-  std::atomic<const void*> thread_{nullptr};     // and who made it
-  uint64_t titles_ = 0, places_ = 0, waits_ = 0;  // that were written
+  std::atomic<Recording::Call*> open_{nullptr};      // the call that this rank is in,
+  std::atomic<const void*> thread_{nullptr};         // and who made it
+  uint64_t titles_ = 0, places_ = 0, waits_ = 0;     // that were written
   const void* waiting_[Recording::waits_kept] = {};  // who reported those that last
 };
 

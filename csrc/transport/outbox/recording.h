@@ -6,8 +6,8 @@
 //   waits   the last ones outside of calls that lasted: for a message, or for a root to tell
 //   places  lines of the program, of those that lasted
 //
-// The rank writes it with plain stores and waits for nobody; whoever reads (flight.h) copies it first. What a reader got
-// hold of while it was written does not fit its seal, and is left out.
+// The rank writes it with plain stores and waits for nobody; whoever reads (flight.h) copies it first. What a reader
+// got hold of while it was written does not fit its seal, and is left out.
 #pragma once
 
 #include <algorithm>

@@ -90,11 +90,11 @@ def _events(record: Record, last: int) -> list[Call | Wait]:
     return sorted([*calls, *waits], key=lambda event: _begun(event) or 0)
 
 
-def _begun(event: Call | Wait) -> float | None:
+def _begun(event: Call | Wait) -> int | None:
     return event.entered if isinstance(event, Call) else event.begun
 
 
-def _ended(event: Call | Wait) -> float | None:
+def _ended(event: Call | Wait) -> int | None:
     return event.left if isinstance(event, Call) else event.ended
 
 

@@ -116,10 +116,10 @@ def _fields(group: Status) -> dict[str, Any]:
     from ..observe.records import fields_of
     from ..observe.status import lines
 
-    ranks = [
-        {**fields_of(seen.record), "pid": seen.pid, "calls_per_second": seen.rate, "doing": seen.record.whereabouts()[0]}
-        for seen in group.seen
-    ]
+    ranks = []
+    for seen in group.seen:
+        more = {"pid": seen.pid, "calls_per_second": seen.rate, "doing": seen.record.whereabouts()[0]}
+        ranks.append({**fields_of(seen.record), **more})
     return {
         "group": group.group,
         "size": group.size,

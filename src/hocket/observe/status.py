@@ -162,8 +162,7 @@ def lines(status: Status) -> list[Line]:
     classes: dict[tuple[Any, ...], list[Seen]] = defaultdict(list)
     for seen in status.seen:
         behind = seen.record.last if not seen.rate else front
-        order = (not seen.record.condition, not _is_over(seen), behind)
-        classes[*order, _words(seen)].append(seen)
+        classes[not seen.record.condition, not _is_over(seen), behind, _words(seen)].append(seen)
     found = [
         Line([seen.record.rank for seen in those], [seen.pid for seen in those], _said(key[-1], those))
         for key, those in sorted(classes.items(), key=lambda item: (item[0][:-1], len(item[1]), item[0][-1]))
@@ -198,9 +197,9 @@ def _said(words: str, those: Sequence[Seen]) -> str:
         return f"{verb} {words}, {rates[-1]:,.0f} in a second, now {last}"
     if those[0].record.error or those[0].record.left:
         return f"{verb} {words}"
-    peers = {seen.record.calls[-1].waited_for for seen in those if seen.record.calls and seen.record.calls[-1].left is None}
-    known = sorted(peer for peer in peers if peer is not None)
-    whom = f", waiting for {named(known)}" if known else ""
+    calls = [seen.record.calls[-1] for seen in those if seen.record.calls]
+    known = {call.waited_for for call in calls if call.left is None and call.waited_for is not None}
+    whom = f", waiting for {named(sorted(known))}" if known else ""
     return f"{verb} {words}{lasting([seen.record for seen in those])}{whom}"
 
 
