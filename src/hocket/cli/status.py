@@ -45,24 +45,30 @@ def status(
 
         hocket status --watch 2
     """
+    try:
+        found = _look(pid, as_json, stacks=stacks)
+        while watch is not None:
+            time.sleep(watch)
+            if as_json != STDOUT:
+                typer.echo()
+            _look(pid, as_json, stacks=stacks)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    raise typer.Exit(0 if found else 1)
+
+
+def _look(pid: int | None, as_json: Path | None, *, stacks: bool) -> bool:
+    """Once. Whether there was a group."""
     from ..observe.status import look
 
-    while True:
-        groups, notes = look()
-        if pid is not None:
-            groups = [group for group in groups if pid in group.pids()]
-        if as_json != STDOUT:
-            _show(groups, notes, pid, stacks=stacks)
-        if as_json is not None:
-            _write(groups, as_json)
-        if watch is None:
-            raise typer.Exit(0 if groups else 1)
-        try:
-            time.sleep(watch)
-        except KeyboardInterrupt:
-            raise typer.Exit(0) from None
-        if as_json != STDOUT:
-            typer.echo()
+    groups, notes = look()
+    if pid is not None:
+        groups = [group for group in groups if pid in group.pids()]
+    if as_json != STDOUT:
+        _show(groups, notes, pid, stacks=stacks)
+    if as_json is not None:
+        _write(groups, as_json)
+    return bool(groups)
 
 
 def _show(groups: Sequence[Status], notes: Sequence[str], pid: int | None, *, stacks: bool) -> None:

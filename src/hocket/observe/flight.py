@@ -141,7 +141,7 @@ def _behind(records: Sequence[Record]) -> list[Finding]:
     findings = []
     for (last, words), those in sorted(late.items(), key=lambda item: (item[0][0], len(item[1]))):
         missed = next((call for record in records if (call := record.call(last + 1))), None)
-        what = _titled(missed) if missed else f"call {last + 1}"
+        what = _titled(missed, records) if missed else f"call {last + 1}"
         it = "it is" if len(those) == 1 else "they are"
         text = f"{named(_ranks(those))} never entered {what}; {it} {words}{lasting(those)}"
         findings.append(Finding(_ranks(those), text))
@@ -168,12 +168,12 @@ def _apart(records: Sequence[Record]) -> list[Finding]:
     return [Finding(_ranks(rank_of[0][1]), ", but ".join(parts))]
 
 
-def _titled(call: Call | None, those: Sequence[Record] = ()) -> str:
+def _titled(call: Call | None, those: Sequence[Record]) -> str:
     """With the place only where that is one for all of them."""
     if call is None:
         return "a call"
-    places = {other.place for record in those if (other := record.call(call.number))}
-    return str(call if len(places) == 1 else call._replace(place=""))
+    places = {other.place for record in those if (other := record.call(call.number)) and other.place}
+    return str(call._replace(place=places.pop() if len(places) == 1 else ""))
 
 
 def _now(record: Record) -> tuple[str, int | None]:
