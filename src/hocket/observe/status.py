@@ -78,7 +78,7 @@ def look(between: float = BETWEEN) -> tuple[list[Status], list[str]]:
 
 
 def _status(group: str, members: dict[int, Seen]) -> Status:
-    pids = next(iter(members.values())).record.pids
+    pids = [max(known) for known in zip(*(seen.record.pids for seen in members.values()), strict=True)]
     absent = [rank for rank in range(len(pids)) if rank not in members]
     return Status(
         group,
