@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "transport/outbox/layout.h"
@@ -49,7 +50,7 @@ class Recorder {
     call.place.store(0, std::memory_order_relaxed);
     call.seal.store(Recording::Call::sealed(number, fingerprint, now), std::memory_order_relaxed);
     open_.store(&call, std::memory_order_relaxed);
-    thread_.store(self(), std::memory_order_relaxed);
+    thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
   void leave() {
     Recording::Call* const call = open_.load(std::memory_order_relaxed);
@@ -62,7 +63,7 @@ class Recorder {
   void fail();
   // This thread waits for `peer`.
   void wait(int peer) {
-    if (thread_.load(std::memory_order_relaxed) != self()) return;
+    if (thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
     if (Recording::Call* const call = open_.load(std::memory_order_relaxed))
       call->waited_for.store(peer, std::memory_order_relaxed);
   }
@@ -73,14 +74,12 @@ class Recorder {
   void retract(const void* by);
 
  private:
-  // Where a thread's own variables begin, which is a register.
-  static const void* self() { return __builtin_thread_pointer(); }
   uint64_t keep(const std::string& place);
 
   const int rank_, size_, born_;
   Outbox& own_;
   std::atomic<Recording::Call*> open_{nullptr};      // the call that this rank is in,
-  std::atomic<const void*> thread_{nullptr};         // and who made it
+  std::atomic<std::thread::id> thread_{};            // and who made it
   uint64_t titles_ = 0, places_ = 0, waits_ = 0;     // that were written
   const void* waiting_[Recording::waits_kept] = {};  // who reported those that last
 };

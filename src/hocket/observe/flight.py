@@ -73,8 +73,10 @@ def process_state(pid: int) -> str:
     """DEAD or STOPPED; empty where it runs."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+    except (FileNotFoundError, ProcessLookupError):
         return DEAD
+    except (OSError, IndexError):  # descriptors are used up: nobody knows
+        return ""
     return {"Z": DEAD, "X": DEAD, "T": STOPPED, "t": STOPPED}.get(state, "")
 
 
