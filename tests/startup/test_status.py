@@ -182,6 +182,21 @@ def test_another_version_is_told(foreign: int) -> None:
     assert (groups, note) == ([], f"process {os.getpid()} is passed over: it runs another version of hocket")
 
 
+def test_ranks_of_other_hosts(hocket: Hocket) -> None:
+    """Where no memory is shared a rank knows no pids of others: who is not found here may be elsewhere."""
+    secret = {"HOCKET_TRANSPORT": "tcp", "HOCKET_SECRET": "of this test"}
+    script = hocket.script(BEGIN + "if rank: forever()\ngroup.close()\nforever()")
+    process = hocket.start("run", "-n", "2", script, environ=secret)
+    pids = dict(map(int, line.split()) for line in lines(process, 2))  # type: ignore[misc]
+
+    def told() -> list[str]:
+        (group,) = [group for group in look(0.0)[0] if pids[1] in group.pids()]
+        return [sentence(line) for line in lines_of(group)]
+
+    until(lambda: told()[-1] == "rank 0 is on another host, or gone: run hocket status there", "rank 0 named")
+    assert told()[0].startswith(f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call ")
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 

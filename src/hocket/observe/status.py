@@ -171,7 +171,8 @@ def lines(status: Status) -> list[Line]:
         Line([rank], [pid], f"is gone: it has left, or its process {pid} is dead") for rank, pid in status.gone.items()
     ]
     if status.elsewhere:
-        found.append(Line([*status.elsewhere], [], "run on other hosts: run hocket status there"))
+        where = "is on another host" if len(status.elsewhere) == 1 else "are on other hosts"
+        found.append(Line([*status.elsewhere], [], f"{where}, or gone: run hocket status there"))
     return gone + found
 
 
