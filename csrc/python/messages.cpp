@@ -24,7 +24,9 @@ using namespace nb::literals;
 namespace {
 
 constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
-constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few
+constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few,
+constexpr std::chrono::microseconds a_moment{
+    200};  // unless the machine is busy; nobody is told of what takes no longer
 
 nb::handle request_type;
 
@@ -187,7 +189,8 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
     try {
       const Unlocked unlocked;
       Wait wait(session().endpoint(), Deadline::max());
-      for (unsigned turn = 0; turn < patience && next == Mailbox::nothing; ++turn) {
+      const Deadline soon = Clock::now() + a_moment;
+      for (unsigned turn = 0; turn < patience && next == Mailbox::nothing && Clock::now() < soon; ++turn) {
         wait.idle(source);
         next = box.next(source, tagged, text);
       }

@@ -65,6 +65,7 @@ class Session:
         self.executor = Executor()
         self.core = Core(endpoint, self.executor.requests, self.fail, place)
         self.errors: Counter[str] = Counter()  # that its calls and messages raised, by name
+        self.on_break: Callable[[BaseException], object] = lambda error: None  # called once, with the first error
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
         self._leaving = self._closed = False
@@ -191,9 +192,10 @@ class Session:
     def hear(self, error: HocketError) -> None:
         """Another rank's error, which is told to all, has been heard outside of a call."""
         with self._first:
-            if self._broken is None:
-                self._broken = error
+            first, self._broken = self._broken is None, self._broken or error
         self.core.enabled = False
+        if first:
+            self.on_break(error)
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> HocketError | None:
         """End the group, because of `error` unless another rank was first. What all ranks that are left settled on:
@@ -205,6 +207,8 @@ class Session:
         settled = self.settled()
         if first and isinstance(error, HocketError):
             self._broken = settled or error
+        if first:
+            self.on_break(settled or error)
         return settled
 
     def settled(self) -> HocketError | None:

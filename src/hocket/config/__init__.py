@@ -32,8 +32,9 @@ given up. HOCKET_WIRE says how many bytes a link between hosts carries in the ti
 which is measured where it is not set.
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
-of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves.
-With HOCKET_PROTECT=1 a call that fails leaves its output as it was.
+of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves,
+HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. With HOCKET_PROTECT=1 a call that
+fails leaves its output as it was.
 """
 
 from __future__ import annotations
@@ -327,7 +328,7 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
     names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
-    names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_PROTECT"}
+    names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}

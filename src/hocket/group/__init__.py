@@ -28,6 +28,7 @@ from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..launch import aftermath
 from ..observe import prometheus
+from ..observe.flight import write as write_flight
 from ..observe.timeline import align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
 from ..rendezvous.join import join as meet
@@ -96,9 +97,12 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
         links.close_outboxes()
+        near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]
+        native.endpoint.sign(links.key, links.hosts[rank], near)
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
+        self._calls.on_break = partial(write_flight, native.endpoint, rank)
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls, trace, self.number)
         if line:
