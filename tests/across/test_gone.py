@@ -102,8 +102,8 @@ def test_one_of_fifty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
 
 
 def test_one_direction_is_cut(two: list[Host]) -> None:
-    """Rank 2 is not heard: the others say that it is silent. What it sends is not acknowledged, and soon it hears no more
-    either: which of these it finds first is all the same."""
+    """Rank 2 is not heard: the others say that it is silent. What it sends is not acknowledged, and soon it hears no
+    more either: which of these it finds first is all the same."""
     job = Job(two, (0, 0, 1), "endless")
     for rank in range(3):
         job.line(rank)
