@@ -20,6 +20,7 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
+constexpr std::chrono::milliseconds moment{20};  // that it takes to write a note
 constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
@@ -233,10 +234,10 @@ void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card)
 std::vector<Outbox::Note> Endpoint::notes() {
   for (int peer : far) bell.hear(peer);
   std::vector<Outbox::Note> all(static_cast<size_t>(size()));
+  const auto until = Clock::now() + moment;
   for (size_t peer = 0; peer < all.size(); ++peer) {
-    while (!boxes[peer]->note.read(all[peer])) {
-      if (is_missing(static_cast<int>(peer))) break;  // in the middle of writing it, perhaps
-    }
+    while (!boxes[peer]->note.read(all[peer]) && Clock::now() < until) {
+    }  // who was stopped or killed in the middle of writing it has said nothing
     all[peer].bytes = std::min<uint32_t>(all[peer].bytes, card_bytes);
   }
   return all;

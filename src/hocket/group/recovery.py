@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -60,6 +60,7 @@ class Recovery:
         self._endpoint, self._rank, self._links = endpoint, rank, links
         self._size = len(links.pids)
         self._attempt = 0
+        self._spent = False  # the others may have gone on
         self.gone = set(over.lost)
         self.over = over
         self.members: list[int] = []
@@ -70,12 +71,14 @@ class Recovery:
         Raises PeerLost where the others went on without this rank, HocketError where those that are left are too few,
         CollectiveTimeout at the deadline.
         """
+        me = self._links.name(self._rank)
+        if self._spent:
+            raise PeerLost(f"the others went on without {me}, of which an interrupt or an error ended recover() at its end")
         while deadline.left() and self._attempt < ATTEMPTS:
             self._attempt += 1
             links = self._try(deadline, allow_minority)
             if links is not None:
                 return links
-        me = self._links.name(self._rank)
         if not deadline.left():
             raise CollectiveTimeout(f"{me} timed out after {deadline} of recover(): others were lost again and again")
         raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
@@ -85,6 +88,7 @@ class Recovery:
         with (
             explained("a new group cannot be formed"),
             closing(Door.open(terms.towards, terms.sockets.interface)) as door,
+            ExitStack() as undo,
         ):
             card = terms.card(door, self._rank).pack()
             self._endpoint.say_where(self._attempt, False, card)
@@ -94,12 +98,13 @@ class Recovery:
             with suppress(HocketError, OSError):
                 links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
             if links is not None:
+                undo.callback(links.close)
                 self._endpoint.say_where(self._attempt, True, card)
-                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), _FORMING, all_of_them=True)
+                seconds = min(deadline.left(), _FORMING)
+                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), seconds, all_of_them=True)
             if self._all_formed(links):
+                undo.pop_all()
                 return links
-        if links is not None:
-            links.close()
         return None
 
     def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
@@ -148,9 +153,10 @@ class Recovery:
     def _all_formed(self, links: Links | None) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
         formed = links is not None and all(formed for _, formed, _ in self._notes().values())
+        self._spent = True  # unless it turns out that they have not; who is interrupted before that cannot know
         failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
         good = not failed and set(lost) == self.gone and links is not None
-        self.gone = set(lost)
+        self.gone, self._spent = set(lost), good
         return good
 
     def _notes(self) -> Notes:
@@ -170,17 +176,16 @@ class Recovery:
             raise PeerLost(f"{named(lost or ahead)} of those that were left did not form the new group")
 
     def _await(self, ready: Callable[[Notes], bool], seconds: float, *, all_of_them: bool = False) -> bool:
-        """Until what those that are there say is `ready`; False where time is over, one is in a later attempt, or one
-        is gone of whom `all_of_them` are needed."""
+        """Until what those that are there say is `ready`; False where time is over or, if `all_of_them` are needed,
+        where one is gone or in a later attempt."""
         deadline = Deadline(seconds)
         absent: set[int] = set()
         while True:
             notes = {r: note for r, note in self._notes().items() if r not in absent}
             if ready(notes):
                 return not absent or not all_of_them
-            if any(attempt > self._attempt for attempt, _, _ in notes.values()) or not deadline.left():
-                return False
             absent = set(self._endpoint.absent()) - self.gone
-            if absent and all_of_them:
+            ahead = any(attempt > self._attempt for attempt, _, _ in notes.values())
+            if not deadline.left() or (all_of_them and (absent or ahead)):
                 return False
             time.sleep(_POLL)
