@@ -169,7 +169,12 @@ uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
 
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
-  for (int peer : far) bell.hear(peer);
+  bool over = false;
+  for (int peer : far) {
+    bell.hear(peer);
+    over = over || boxes[peer]->stands[0].version() != 0;
+  }
+  if (over) settlement.turn();
   board.meet(peers, *this, deadline);
 }
 
@@ -193,6 +198,11 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 }
 
 void Endpoint::end(const Failure& failure) {
+  // What others have settled counts, and was said before they left.
+  for (bool over = listens; over && !settlement.begun();) {
+    for (int peer : far) bell.hear(peer);
+    over = settlement.turn();
+  }
   Ranks lost = absent();
   if (const int peer = failure.peer; peer >= 0) {
     if (failure.kind == Failure::peer_lost || (failure.kind == Failure::timeout && liveness.is_stopped(peer))) {
@@ -252,12 +262,15 @@ Ranks Endpoint::absent() {
 }
 
 Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
-  Settlement settlement(
-      rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); }, round,
-      patience);
-  settlement.find(found, lost);
-  await(settlement);
-  return settlement.outcome();
+  std::unique_ptr<Settlement>& settlement = rounds_[round];
+  if (!settlement) {
+    settlement = std::make_unique<Settlement>(
+        rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); },
+        round, patience);
+    settlement->find(found, lost);
+  }
+  await(*settlement);
+  return settlement->outcome();
 }
 
 // Whom nobody need wait for who settles what ended the group.

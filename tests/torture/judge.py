@@ -13,7 +13,7 @@ OUT = "the others went on without"
 Findings = list[tuple[str, str]]
 
 
-def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | None) -> Findings:
+def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | None, far: bool) -> Findings:
     findings: Findings = []
     played = {rank: report for rank, report in enumerate(reports) if isinstance(report, Report)}
     went = {rank: report for rank, report in enumerate(onward) if isinstance(report, Onward)}
@@ -31,7 +31,7 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
         inside = [verdict for rank, verdict in told if rank not in verdict.lost]
         if inside:
             findings += completed(inside[0], counts, set(range(trial.size)) - set(inside[0].lost) <= set(counts))
-    return findings + same_groups(trial, went, zombie)
+    return findings + (one_group(trial, went) if far else same_groups(trial, went, zombie))
 
 
 def same_verdicts(told: list[tuple[int, Verdict]]) -> Findings:
@@ -60,14 +60,33 @@ def completed(verdict: Verdict, counts: dict[int, int], all_of_them: bool) -> Fi
     return [("SPLIT", f"{wrong}, but was told: {verdict}")] if wrong else []
 
 
+def one_group(trial: Trial, went: dict[int, Onward]) -> Findings:
+    """Between hosts a rank may be taken for lost and not be; but no two groups go on unless each was told to."""
+    groups = {report.members for report in went.values() if report.outcome == "regrouped"}
+    inside = [rank for members in groups for rank in members]
+    findings = []
+    if len(groups) > 1 and not (trial.few and len(set(inside)) == len(inside)):
+        findings.append(("SPLIT", f"groups differ: {[(r, o.members, o.history) for r, o in went.items()]}"))
+    for rank, report in went.items():
+        expected = ("regrouped", "few", "PeerLost") if groups or trial.few else ("few", "whole", "PeerLost")
+        if report.outcome not in expected and rank != trial.second:
+            findings.append(("SPLIT", f"rank {rank}: {report.outcome}: {report.text}"))
+        if trial.fault == "killed" and trial.few and report.outcome != "regrouped":
+            findings.append(("SPLIT", f"rank {rank} got {report.outcome}: {report.text}"))
+    return findings
+
+
 def same_groups(trial: Trial, went: dict[int, Onward], zombie: int | None) -> Findings:
     regrouped = {rank: report for rank, report in went.items() if report.outcome == "regrouped"}
     groups = {(report.members, report.history) for report in regrouped.values()}
     findings: Findings = []
+    few = [rank for rank, report in went.items() if report.outcome == "few"]
+    if few and regrouped and not trial.fault.endswith("in recover"):
+        findings.append(("SPLIT", f"{few} are too few to go on, and {sorted(regrouped)} did"))
     if len(groups) > 1:
         findings.append(("SPLIT", f"groups differ: {[(r, o.members, o.history) for r, o in regrouped.items()]}"))
     for rank, report in went.items():
-        if report.outcome == "regrouped" or (rank == trial.second and trial.fault.endswith("in recover")):
+        if report.outcome in ("regrouped", "few") or (rank == trial.second and trial.fault.endswith("in recover")):
             continue
         out = rank == zombie or (report.verdict is not None and rank in report.verdict.lost)
         if any(rank in members for members, _ in groups):

@@ -18,6 +18,7 @@ from scenario import Trial
 
 import hocket
 
+TOO_FEW = "are no majority"  # of ranks of several hosts
 LIMIT = 10.0  # seconds of recover()
 WORK_BYTES = 4096
 
@@ -40,12 +41,12 @@ def go_on(group: Any, trial: Trial) -> Onward:
     ctx.findings = []
     if not ctx.refilled:
         ctx.refill()
-    told = None
+    told, first = None, ""
     try:
         ctx.call(group.barrier)
         whole = True
     except hocket.HocketError as error:
-        told, whole = verdict(error), False
+        told, whole, first = verdict(error), False, f"{type(error).__name__}: {error}"
     mine = ctx.rank == trial.second and trial.fault.endswith("in recover")
     members = tuple(range(ctx.size))
     history: tuple[Any, ...] = ()
@@ -67,9 +68,11 @@ def go_on(group: Any, trial: Trial) -> Onward:
                 old = new
         ctx.find("SPLIT", "no group lasts")
     except hocket.HocketError as error:
+        if TOO_FEW in str(error) and len(set(old.topology.places)) > 1 and not trial.few:
+            return Onward("few", str(error), ctx.findings, told)
         if whole and type(error) is hocket.HocketError:
             return Onward("whole", "", ctx.findings, None)
-        return Onward(type(error).__name__, str(error), ctx.findings, told)
+        return Onward(type(error).__name__, f"{error} (after {first or 'a good call'})", ctx.findings, told)
     except KeyboardInterrupt:  # just when recover() returned
         if trial.fault != "interrupted in recover":
             raise
@@ -82,10 +85,10 @@ def again(ctx: Context, old: Any) -> Any:
     """The group after that one; where this rank is interrupted in the middle, it tries once more."""
     begin = time.monotonic()
     try:
-        return old.recover(timeout=LIMIT)
+        return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     except KeyboardInterrupt:
         begin = time.monotonic()
-        return old.recover(timeout=LIMIT)
+        return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     finally:
         stopped = ctx.trial.fault in ("stopped in recover", "zombie") and ctx.rank in (ctx.trial.second, ctx.trial.victim)
         if (took := time.monotonic() - begin) > LIMIT + SLACK and not stopped:

@@ -96,6 +96,11 @@ class Trial(NamedTuple):
             return "killed"
         return "mismatch" if self.fault.endswith("in recover") else self.fault
 
+    @property
+    def few(self) -> bool:
+        """Whether who is left goes on where the others may do so, too."""
+        return self.seed // 4 % 2 == 1
+
     def __str__(self) -> str:
         second = f", then rank {self.second} (+ {self.later * 1000:.1f} ms, step {self.step})"
         return (

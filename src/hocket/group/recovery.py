@@ -8,6 +8,8 @@ attempt 1  come     each says that it is there, and where its door is, and waits
 attempt 2  ...      where one was lost on the way
 ```
 
+Who is interrupted, and calls recover() again, takes the attempt up from its beginning: what was settled remains so.
+
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
 which outlive their ranks.
@@ -59,8 +61,8 @@ class Recovery:
     def __init__(self, endpoint: Endpoint, rank: int, links: Links, over: HocketError) -> None:
         self._endpoint, self._rank, self._links = endpoint, rank, links
         self._size = len(links.pids)
-        self._attempt = 0
-        self._spent = False  # the others may have gone on
+        self._attempt = 1
+        self._linked = 0  # the attempt in which it last began to
         self.gone = set(over.lost)
         self.over = over
         self.members: list[int] = []
@@ -72,13 +74,11 @@ class Recovery:
         CollectiveTimeout at the deadline.
         """
         me = self._links.name(self._rank)
-        if self._spent:
-            raise PeerLost(f"the others went on without {me}, of which an interrupt or an error ended recover() at its end")
-        while deadline.left() and self._attempt < ATTEMPTS:
-            self._attempt += 1
+        while deadline.left() and self._attempt <= ATTEMPTS:
             links = self._try(deadline, allow_minority)
             if links is not None:
                 return links
+            self._attempt += 1
         if not deadline.left():
             raise CollectiveTimeout(f"{me} timed out after {deadline} of recover(): others were lost again and again")
         raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
@@ -95,9 +95,13 @@ class Recovery:
             self._await(lambda notes: all(a >= self._attempt for a, _, _ in notes.values()), deadline.left() * _COMING)
             self._settle_members(deadline, allow_minority)
             links = None
-            with suppress(HocketError, OSError):
-                links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
-            if links is not None:
+            if self._linked < self._attempt:  # not where it was interrupted in that
+                self._linked = self._attempt
+                with suppress(HocketError, OSError):
+                    links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
+            if links is None:
+                self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
+            else:
                 undo.callback(links.close)
                 self._endpoint.say_where(self._attempt, True, card)
                 seconds = min(deadline.left(), _FORMING)
@@ -137,14 +141,14 @@ class Recovery:
         ready = self._await(
             lambda n: all(a == self._attempt for a, _, _ in n.values()), deadline.left(), all_of_them=True
         )
-        if not ready:
+        notes = self._notes()
+        if not ready or not all(card for _, _, card in notes.values()):
             raise PeerLost("not all of those that were left are there")
         rank = self.members.index(self._rank)
         fd = create_outbox(len(self.members))
         try:
             if len(self.members) == 1:
                 return Links.alone(fd, terms)
-            notes = self._notes()
             cards = [replace(Card.unpack(notes[r][2]), rank=i) for i, r in enumerate(self.members)]
             return meet_at(door, cards, rank, fd, terms, deadline, self._look)
         finally:
@@ -153,10 +157,12 @@ class Recovery:
     def _all_formed(self, links: Links | None) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
         formed = links is not None and all(formed for _, formed, _ in self._notes().values())
-        self._spent = True  # unless it turns out that they have not; who is interrupted before that cannot know
         failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
-        good = not failed and set(lost) == self.gone and links is not None
-        self.gone, self._spent = set(lost), good
+        good = not failed and set(lost) == self.gone
+        if good and links is None:  # it had said that it has formed them
+            me = self._links.name(self._rank)
+            raise PeerLost(f"the others went on without {me}, of which recover() ended by an interrupt or another error")
+        self.gone = set(lost)
         return good
 
     def _notes(self) -> Notes:
@@ -171,13 +177,13 @@ class Recovery:
     def _look(self, _: list[int]) -> None:
         """While members link: whether all can still come."""
         lost = [r for r in self._endpoint.absent() if r in self.members]
-        ahead = [r for r, (attempt, _, _) in self._notes().items() if attempt > self._attempt]
-        if lost or ahead:
-            raise PeerLost(f"{named(lost or ahead)} of those that were left did not form the new group")
+        lost += [r for r, note in self._notes().items() if self._gave_up(note)]
+        if lost:
+            raise PeerLost(f"{named(lost)} of those that were left did not form the new group")
 
     def _await(self, ready: Callable[[Notes], bool], seconds: float, *, all_of_them: bool = False) -> bool:
         """Until what those that are there say is `ready`; False where time is over or, if `all_of_them` are needed,
-        where one is gone or in a later attempt."""
+        where one is gone or has given up this attempt."""
         deadline = Deadline(seconds)
         absent: set[int] = set()
         while True:
@@ -185,7 +191,11 @@ class Recovery:
             if ready(notes):
                 return not absent or not all_of_them
             absent = set(self._endpoint.absent()) - self.gone
-            ahead = any(attempt > self._attempt for attempt, _, _ in notes.values())
-            if not deadline.left() or (all_of_them and (absent or ahead)):
+            if not deadline.left() or (all_of_them and (absent or any(map(self._gave_up, notes.values())))):
                 return False
             time.sleep(_POLL)
+
+    def _gave_up(self, note: tuple[int, bool, bytes]) -> bool:
+        """Whether who says that is through with this attempt: without a door, or in a later one."""
+        attempt, _, card = note
+        return attempt > self._attempt or (attempt == self._attempt and not card)
