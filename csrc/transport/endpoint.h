@@ -119,8 +119,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
 
   // For those that form a new group when this one is over: where this rank is to be found, and what each of the others
   // has said of that; who is gone; and what they settle in one of the rounds, each of which is settled once, and who
-  // asks again is told the same. `found` and `lost` are what this rank says of it; who does not begin within a `patience`
-  // is taken for lost.
+  // asks again is told the same. `found` and `lost` are what this rank says of it; who does not begin within a
+  // `patience` is taken for lost.
   void say_where(uint32_t attempt, bool formed, const std::string& card);
   std::vector<Outbox::Note> notes();
   Ranks absent();

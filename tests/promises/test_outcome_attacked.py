@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hocket
-from moments import stopped, until
+from moments import stopped
 from worlds import Died, World, raised
 
 Own = Callable[[int], World]
@@ -109,7 +109,9 @@ def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
     assert outcomes[0][0] == [0, 2, 3] if late else [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("step", "turn"), [("after say_where", 1), ("after say_where", 2), ("after settle", 2)], ids=str)
+@pytest.mark.parametrize(
+    ("step", "turn"), [("after say_where", 1), ("after say_where", 2), ("after settle", 2)], ids=str
+)
 def test_stopped_in_recover(own: Own, step: str, turn: int) -> None:
     """When he wakes up, the others have gone on without him."""
     world = own(4)

@@ -165,8 +165,9 @@ class Context:
 NOW: list[Context] = []  # the trial that this process is in
 BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
 ARMED = [False]  # whether SIGINT interrupts
-MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")  # of whose calls some are several
-UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")  # that make calls themselves
+# Of whose calls some are several; and faults that make calls themselves.
+MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
+UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")
 
 
 def play(group: Any, trial: Trial, board: str) -> Report:

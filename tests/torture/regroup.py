@@ -90,7 +90,8 @@ def again(ctx: Context, old: Any) -> Any:
         begin = time.monotonic()
         return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     finally:
-        stopped = ctx.trial.fault in ("stopped in recover", "zombie") and ctx.rank in (ctx.trial.second, ctx.trial.victim)
+        victims = {"stopped in recover": ctx.trial.second, "zombie": ctx.trial.victim}
+        stopped = victims.get(ctx.trial.fault) == ctx.rank
         if (took := time.monotonic() - begin) > LIMIT + SLACK and not stopped:
             ctx.find("HANG", f"recover(timeout={LIMIT}) took {took:.1f} s")
 

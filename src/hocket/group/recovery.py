@@ -157,11 +157,15 @@ class Recovery:
     def _all_formed(self, links: Links | None) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
         formed = links is not None and all(formed for _, formed, _ in self._notes().values())
-        failed, lost = self._endpoint.settle(2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE)
+        failed, lost = self._endpoint.settle(
+            2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE
+        )
         good = not failed and set(lost) == self.gone
         if good and links is None:  # it had said that it has formed them
             me = self._links.name(self._rank)
-            raise PeerLost(f"the others went on without {me}, of which recover() ended by an interrupt or another error")
+            raise PeerLost(
+                f"the others went on without {me}, of which recover() ended by an interrupt or another error"
+            )
         self.gone = set(lost)
         return good
 
