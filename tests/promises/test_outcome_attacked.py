@@ -98,7 +98,7 @@ def test_killed_in_recover(own: Own, step: str, turn: int) -> None:
 
 @pytest.mark.parametrize(("step", "turn"), AT, ids=str)
 def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
-    """Who tries again belongs to the group of all; or to none, where they may have that since it had formed its links."""
+    """Who tries again belongs to the group of all; or to none, where they may have that as it had formed its links."""
     outcomes = own(4).outcomes(recovers, "interrupted", step, turn, fresh=True)
     late = turn == 2 and step != "before say_where" and isinstance(outcomes[1], hocket.PeerLost)
     assert late or (step, turn) != ("after settle", 2)
@@ -109,9 +109,7 @@ def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
     assert outcomes[0][0] == [0, 2, 3] if late else [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("step", "turn"), [("after say_where", 1), ("after say_where", 2), ("after settle", 2)], ids=str
-)
+@pytest.mark.parametrize(("step", "turn"), [AT[1], AT[5], AT[7]], ids=str)
 def test_stopped_in_recover(own: Own, step: str, turn: int) -> None:
     """When he wakes up, the others have gone on without him."""
     world = own(4)

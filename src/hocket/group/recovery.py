@@ -163,9 +163,7 @@ class Recovery:
         good = not failed and set(lost) == self.gone
         if good and links is None:  # it had said that it has formed them
             me = self._links.name(self._rank)
-            raise PeerLost(
-                f"the others went on without {me}, of which recover() ended by an interrupt or another error"
-            )
+            raise PeerLost(f"the others went on without {me}, whose recover() was ended by an interrupt or an error")
         self.gone = set(lost)
         return good
 
