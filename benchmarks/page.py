@@ -77,7 +77,7 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    for section in (goals, others, forms, torch, between, overlap, arena, dtypes, crowds, waiting, memory):
+    for section in (goals, others, forms, torch, between, overlap, arena, protected, dtypes, crowds, waiting, memory):
         parts += section(found)
     if REMARKS.exists():
         parts.append(REMARKS.read_text())
@@ -349,6 +349,21 @@ def paragraph(text: str) -> str:
 
 def only(section: str) -> str:
     return f"python benchmarks/report.py --only {section}"
+
+
+def protected(found: dict[str, Any]) -> list[str]:
+    rows: list[Row] = found.get("protected", [])
+    lines = []
+    for plain, safe in groups(rows, "bytes"):
+        slower = safe["p50_us"] / plain["p50_us"]
+        lines.append([binary(plain["bytes"]), time(plain), time(safe), three(slower)])
+    text = paragraph(
+        "What `protect=True` costs: the call is made in memory of its own, and its result is copied into the array "
+        "when it has succeeded. Two ranks, in place, private buffers."
+    )
+    run = command("python benchmarks/report.py --only protected")
+    columns = ["size", "in place", "protected", "protected / in place"]
+    return ["## Protected calls", text, run, table(columns, lines)] if rows else []
 
 
 def dtypes(found: dict[str, Any]) -> list[str]:

@@ -39,6 +39,7 @@ WORLDS = (2, 4)
 CROWDS = (8, 16)
 LAYOUTS = ((2, 1), (2, 2))  # hosts, and the ranks of each
 TORCH_LAYOUT = (2, 2)
+PROTECTED = (8, 256 << 10, 16 << 20)
 SHAPED, RATE = (2, 3, 4), "1gbit"
 # Where the peers have a call in place, it is that one which is compared: MPI and gloo have no other broadcast.
 IN_PLACE = {"reduce_scatter": False, "all_gather": False, "broadcast": True, "reduce": True, "scatter": False}
@@ -100,6 +101,17 @@ def arena(field: Field, sizes: list[int], quick: bool) -> Result:
         }
         rows += together(field, tasks, effort)
     return {"arena": rows}
+
+
+def protected(field: Field, sizes: list[int], quick: bool) -> Result:
+    """What it costs that a call that fails leaves its array as it was, with two ranks."""
+    if field.ranks != 2:
+        return {}
+    effort = least(CAREFUL, quick)
+    spans = PROTECTED[:2] if quick else PROTECTED
+    tasks = [task_for("all_reduce", size, 2, effort, in_place=True) for size in spans]
+    pairs = [{"in place": task, "protected": replace(task, form="protect")} for task in tasks]
+    return {"protected": [row for pair in pairs for row in together(field, pair, effort)]}
 
 
 def dtypes(field: Field, sizes: list[int], quick: bool) -> Result:
@@ -218,6 +230,7 @@ SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
     "others": others,
     "forms": forms,
     "arena": arena,
+    "protected": protected,
     "dtypes": dtypes,
     "waiting": waiting,
 }

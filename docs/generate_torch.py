@@ -51,6 +51,7 @@ own core. The tests run with torch 2.13.0. Start the program as before, with `to
   all sizes, and that senders and receivers agree on them.
 - **Sparse tensors** (`sparse_coo`) are summed by `all_reduce`, as over gloo; complex ones, too. All ranks get the same
   bits.
+- **With HOCKET_PROTECT=1 a call that fails leaves its tensors as they were**, for the price of a copy of the result.
 - **Tensors need not be contiguous.** What is written is written in place, without counting up autograd's version.
 - **Messages** (`send`, `recv`) carry their dtype and number of elements: a receiver that expects others raises
   `MismatchError`.

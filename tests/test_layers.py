@@ -30,7 +30,7 @@ PYTHON = {
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans arrays errors",
     "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
-    "observe": "calls config errors _core",
+    "observe": "calls config words errors _core",
     "calls": "run tuning plans arrays places words deadline errors _core",
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config places words deadline errors",

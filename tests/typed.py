@@ -24,6 +24,10 @@ def results(group: Group, x: Floats, flag: bool) -> None:
     assert_type(group.all_reduce(x, np.hypot, async_op=False), Floats)
     assert_type(group.all_reduce(x, async_op=True), Work[Floats])
     assert_type(group.all_reduce(x, async_op=True).wait(), Floats)
+    assert_type(group.all_reduce(x, out=x, protect=True), Floats)
+    assert_type(group.broadcast(x, protect=None), Floats)
+    assert_type(group.protect, bool)
+    assert_type(hocket.PeerLost().out_touched, bool)
     assert_type(group.all_reduce(x, async_op=flag), Any)
     assert_type(group.all_reduce(3), int)
     assert_type(group.all_reduce(3.0), float)
@@ -42,7 +46,7 @@ def results(group: Group, x: Floats, flag: bool) -> None:
     assert_type(group.all_to_all(x, async_op=True), Work[Floats])
     assert_type(group.barrier(), None)
     assert_type(group.barrier(async_op=True), Work[None])
-    assert_type(group.all_reduce_init(x), Persistent)
+    assert_type(group.all_reduce_init(x, protect=True), Persistent)
 
 
 def messages(group: Group, x: Floats) -> None:
@@ -64,6 +68,7 @@ def messages(group: Group, x: Floats) -> None:
 def wrong(group: Group, x: Floats) -> None:
     group.all_reduce(x, "summ")  # type: ignore[call-overload]
     group.all_reduce(x, order="some")  # type: ignore[call-overload]
+    group.all_reduce(x, protect="yes")  # type: ignore[call-overload]
     group.all_reduce(x, rooot=3)  # type: ignore[call-overload]
     group.broadcast(x, root="first")  # type: ignore[call-overload]
     group.rank = 3  # type: ignore[misc]

@@ -33,8 +33,8 @@ class Agreement {
   virtual std::string learn(int peer, const std::string& expected, Deadline deadline) = 0;
 
   // After a failure this memory is the caller's alone: whatever another rank believes it may do in the call that
-  // failed, it reads and writes there no more.
-  virtual void fence(const std::byte* begin, uint64_t bytes) = 0;
+  // failed, it reads and writes there no more. Whether others could reach it until now.
+  virtual bool fence(const std::byte* begin, uint64_t bytes) = 0;
   // The group is over, for this reason, or for one that another rank has found already: nobody completes another call.
   // Returns once all ranks that are left agree on one.
   virtual void end(const Failure& failure) = 0;

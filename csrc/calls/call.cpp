@@ -2,7 +2,7 @@
 
 namespace hocket {
 
-void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline) {
+void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline, bool* touched) {
   Program& program = call.program;
   Meter* const meter = program.meter.get();
   const uint64_t weight = program.trace ? 1 : meter == nullptr ? 0 : meter->weight(program.bytes);
@@ -10,18 +10,20 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline)
   const auto now = [&] { return weight == 0 ? Clock::time_point() : Clock::now(); };
   const Clock::time_point begun = now();
   Clock::time_point moved;
+  const uint64_t landings = port.listens ? port.landings() : 0;
   try {
     agreement.describe(call.fingerprint, program.text);
     const uint64_t number = agreement.enter(call.fingerprint, call.out);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
     run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,
-        weight == 0 ? nullptr : &waited);
+        weight == 0 ? nullptr : &waited, touched);
     moved = now();
     agreement.meet(program.unheard, deadline);
   } catch (...) {
     if (program.trace) program.trace->add({program.traced, begun, Clock::now(), waited, true});
     agreement.fence(call.inp, program.inp_bytes);
-    agreement.fence(call.out, program.out_bytes);
+    const bool reached = agreement.fence(call.out, program.out_bytes) && program.exposed;
+    if (touched != nullptr && (reached || (port.listens && port.landings() != landings))) *touched = true;
     throw;
   }
   if (meter != nullptr) meter->add(program.bytes, program.flows);

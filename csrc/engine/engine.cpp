@@ -70,7 +70,7 @@ class Cursor {
 class Run {
  public:
   Run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
-      Clock::duration* waited)
+      Clock::duration* waited, bool* touched)
       : program_(program),
         port_(port),
         call_(call),
@@ -78,7 +78,8 @@ class Run {
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),
         deadline_(deadline),
-        wait_(port, deadline, waited) {
+        wait_(port, deadline, waited),
+        touched_(touched) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;
@@ -304,6 +305,7 @@ class Run {
 
   void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
     const size_t k = sources_.size();
+    if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     if (k == 1) {
       if (bytes != 0 && to != sources_[0]) std::memcpy(to, sources_[0], bytes);
     } else if (program_.custom) {
@@ -326,6 +328,7 @@ class Run {
   uint64_t ahead_by_ = 0;                 // pairs, of the receives
   const Deadline deadline_;
   Wait wait_;
+  bool* const touched_;
   int blocker_ = -1;
   std::vector<const void*> sources_;
 };
@@ -362,10 +365,10 @@ void measure(Program& program) {
 }
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
-         Clock::duration* waited) {
+         Clock::duration* waited, bool* touched) {
   program.scratch.resize(program.tmp_bytes);
   program.protocols.resize(program.sends.size());
-  Run(program, port, call, inp, out, deadline, waited).finish();
+  Run(program, port, call, inp, out, deadline, waited, touched).finish();
 }
 
 }  // namespace hocket

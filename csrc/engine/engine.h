@@ -87,6 +87,7 @@ struct Program {
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
   bool slow;                       // `custom` is a function of Python's, which may take longer than the call
+  bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
@@ -103,8 +104,9 @@ struct Program {
 void measure(Program& program);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
-// and others may still read and write the caller's memory. What it waits is added to `waited`, if that is there.
+// and others may still read and write the caller's memory. What it waits is added to `waited`, if that is there, and
+// `touched` is set before this rank itself writes the first byte of the output.
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
-         Clock::duration* waited = nullptr);
+         Clock::duration* waited = nullptr, bool* touched = nullptr);
 
 }  // namespace hocket

@@ -49,6 +49,8 @@ class Port : public Waiter {
   // that may be received at `to`: memory of so many bytes, which nobody reads or writes until the message is released
   // or the call has failed. Null: anywhere.
   virtual void expect(int /*peer*/, Label /*label*/, std::byte* /*to*/, uint64_t /*bytes*/) {}
+  // How many messages have begun to be received there, since the beginning of time.
+  virtual uint64_t landings() const { return 0; }
   // Whether a message from `peer` is there, and which.
   virtual bool peek(int peer, Message& message) = 0;
   // The oldest message from `peer` has been read; its memory may be used again.

@@ -254,6 +254,8 @@ void Mailbox::forget(const Ticket& ticket) {
   finish(*ticket);
 }
 
+bool Mailbox::touched(const Ticket& ticket) { return ticket->finished && ticket->touched; }
+
 std::optional<int> Mailbox::source(const Ticket& ticket) {
   const Lock lock(mutex_);
   if (!ticket->message) return std::nullopt;

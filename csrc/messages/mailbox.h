@@ -101,6 +101,9 @@ class Mailbox {
   // has begun breaks this pair: what else was or will be sent that way fails on both sides. False if it is done.
   bool cancel(const Ticket& ticket, const Failure& why);
 
+  // Whether a receive that has failed may have written to its memory.
+  static bool touched(const Ticket& ticket);
+
   // Where the message that a receive has claimed came from; nothing if it has claimed none.
   std::optional<int> source(const Ticket& ticket);
 

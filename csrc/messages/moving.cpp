@@ -177,6 +177,7 @@ void Mailbox::claim(const Ticket& ticket, const std::shared_ptr<Arrival>& messag
                                described(receive.meta, receive.bytes);
       return finish(receive, Failure{Failure::mismatch, sent.source, text});
     }
+    receive.fits = true;
     message->redirect(receive.data);
     if (message->complete()) return finish(receive);
   }
@@ -186,6 +187,7 @@ void Mailbox::claim(const Ticket& ticket, const std::shared_ptr<Arrival>& messag
 void Mailbox::finish(Operation& operation, std::optional<Failure> failure) {
   if (operation.finished) return;
   operation.failure = std::move(failure);
+  operation.touched = operation.failure && operation.fits && operation.message->arrived != 0;
   operation.memory.reset();
   operation.finished = true;
   --(operation.kind == Operation::send ? sends_ : receives_);

@@ -79,6 +79,8 @@ struct Mailbox::Operation {
   uint64_t moved = 0;                  // a send: payload that is in the stream
   std::shared_ptr<Arrival> message{};  // a receive: what it has claimed
   std::optional<Failure> failure{};
+  bool fits = false;                  // a receive: what it has claimed goes to its memory
+  bool touched = false;               // it failed when a part of that was there
   std::atomic<bool> finished{false};  // set last: who sees it may read all else
 };
 

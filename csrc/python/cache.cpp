@@ -49,6 +49,7 @@ bool Cache::Key::of(const Arguments& a, Key& key) {
   key.method = a.method;
   key.root = root;
   key.op = a.op.ptr();
+  key.protects = a.protects && key.out.dtype != nullptr;
   if (key.x.dtype == nullptr || key.out.dtype == nullptr) return true;
   const std::byte *begin = data(a.x), *to = data(a.out);
   const std::byte *end = begin + PyArray_NBYTES(array(a.x)), *to_end = to + PyArray_NBYTES(array(a.out));
@@ -59,7 +60,8 @@ bool Cache::Key::of(const Arguments& a, Key& key) {
 
 Cache::Entry& Cache::place(const Key& key) {
   uint64_t h = reinterpret_cast<uintptr_t>(key.x.dtype) ^ (reinterpret_cast<uintptr_t>(key.op) << 1);
-  h += static_cast<uint64_t>(key.method) * 0x51 + static_cast<uint64_t>(key.root) * 0x1f3 + key.shared;
+  h += static_cast<uint64_t>(key.method) * 0x51 + static_cast<uint64_t>(key.root) * 0x1f3 + key.shared +
+       2 * key.protects;
   for (intptr_t n : key.x.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
   for (intptr_t n : key.out.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
   // One of a few places in a row: the one that has it, or else the one whose turn it is to be replaced.
@@ -89,6 +91,8 @@ bool Cache::recall(const Arguments& arguments, bool later, Found& found) {
   if (entry.gives) {
     prepared.result = key.out.dtype != nullptr ? nb::borrow(arguments.out) : Look(entry.result).fresh();
     prepared.out = data(prepared.result);
+    prepared.given = key.out.dtype != nullptr;
+    prepared.protects = key.protects;
   } else {
     prepared.result = nb::none();
   }

@@ -47,6 +47,7 @@ struct Method {
 struct Arguments {
   int method;
   nb::handle x, op, out, root;
+  bool protects;  // `out`, if there is one
 };
 
 class Cache {
@@ -75,6 +76,7 @@ class Cache {
     Look x, out;
     bool shared = false;    // input and output overlap,
     intptr_t distance = 0;  // with the output this many bytes behind the input
+    bool protects = false;
     bool operator==(const Key&) const = default;
     static bool of(const Arguments& arguments, Key& key);
   };

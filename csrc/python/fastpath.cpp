@@ -22,7 +22,7 @@ namespace {
 
 // Names that a call on the fast path may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
-  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, silent, algorithm = silent, sizes, end };
+  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, protect, silent, algorithm = silent, sizes, end };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
 PyObject *sum, *zero, *session_of, *messages_of;
@@ -36,7 +36,7 @@ constexpr unsigned bits(auto... words) { return (0u | ... | (1u << words)); }
 
 constexpr Grammar grammar_of(int method) {
   using W = Word;
-  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out);
+  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out, W::protect);
   switch (method) {
     case Method::all_reduce:
     case Method::scan:
@@ -106,6 +106,12 @@ double seconds(PyObject* timeout, const Session& session) {
   return PyFloat_CheckExact(timeout) ? PyFloat_AS_DOUBLE(timeout) : 0;
 }
 
+// What the call says of itself, or else the group; false where only the slow path can tell.
+bool is_protected(PyObject* said, const Session& session, bool& protects) {
+  protects = said == Py_None ? session.protects : said == Py_True;
+  return said == Py_None || PyBool_Check(said);
+}
+
 nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found) {
   using W = Word;
   const nb::object miss = nb::borrow(Py_NotImplemented);
@@ -121,8 +127,9 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
   const nb::object held = attribute(group, session_of);
   Session& session = *nb::inst_ptr<Session>(held);
   const double within = seconds(found[W::timeout], session);
-  if (!(within > 0)) return miss;
-  const Arguments arguments{path.method, found[W::x], found[W::op], found[W::out], found[W::root]};
+  bool protects;
+  if (!(within > 0) || !is_protected(found[W::protect], session, protects)) return miss;
+  const Arguments arguments{path.method, found[W::x], found[W::op], found[W::out], found[W::root], protects};
   return later ? session.begin(held, arguments, within) : session.attempt(arguments, within);
 }
 
@@ -130,8 +137,9 @@ PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* k
   const FastPath& path = *reinterpret_cast<FastPath*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
   const bool reduces = (path.grammar.allowed & bits(Word::op)) != 0;
-  PyObject* found[Word::end] = {Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None,
-                                Py_False};  // else null
+  PyObject* found[Word::end] = {
+      Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False,
+      Py_None};  // else null
   if (count > 0 && understand(path.grammar, args + 1, count - 1, keywords, found)) {
     try {
       nb::object result = attempt(path, args[0], found);
@@ -192,8 +200,8 @@ PyType_Spec spec{"hocket._core.FastPath", sizeof(FastPath), 0,
 }  // namespace
 
 void bind_fastpath(nb::module_& m) {
-  const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",       "out",  "root",
-                                          "tag", "timeout", "async_op", "algorithm", "sizes"};
+  const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",     "out",       "root",
+                                          "tag", "timeout", "async_op", "protect", "algorithm", "sizes"};
   for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
   sum = PyUnicode_InternFromString("sum");
   zero = PyLong_FromLong(0);

@@ -24,7 +24,9 @@ using namespace nb::literals;
 namespace {
 
 constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
-constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few
+constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few,
+constexpr std::chrono::microseconds a_moment{
+    200};  // unless the machine is busy; nobody is told of what takes no longer
 
 nb::handle request_type;
 
@@ -187,7 +189,8 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
     try {
       const Unlocked unlocked;
       Wait wait(session().endpoint(), Deadline::max());
-      for (unsigned turn = 0; turn < patience && next == Mailbox::nothing; ++turn) {
+      const Deadline soon = Clock::now() + a_moment;
+      for (unsigned turn = 0; turn < patience && next == Mailbox::nothing && Clock::now() < soon; ++turn) {
         wait.idle(source);
         next = box.next(source, tagged, text);
       }
@@ -212,10 +215,10 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
   return result;
 }
 
-nb::object Messages::explained(const std::string& text, double seconds) {
+nb::object Messages::explained(const std::string& text, double seconds, bool touched) {
   const nb::object explains = explain_;  // which may let go of itself
   if (!explains.is_valid()) throw Refusal{"this group is closed"};
-  return with_python([&] { return explains(caught(), text, seconds); });
+  return with_python([&] { return explains(caught(), text, seconds, touched); });
 }
 
 namespace {
@@ -359,7 +362,7 @@ nb::object MessageRequest::wait(std::optional<double> within) {
       }
       end({});
     } catch (const Failure&) {
-      end(messages().explained(text_, within.value_or(seconds_)));
+      end(messages().explained(text_, within.value_or(seconds_), writes() && Mailbox::touched(ticket_)));
     }
     messages().retired_->let_go();
   }
@@ -434,6 +437,11 @@ bool MessageRequest::over() {
   return done;
 }
 
+bool MessageRequest::writes() {
+  const Settling lock = settle();
+  return array_.is_valid() && array_.ptr() == memory_.ptr();
+}
+
 int MessageRequest::source() const { return mailbox().source(ticket_).value_or(-1); }
 
 void bind_messages(nb::module_& m) {
@@ -442,7 +450,8 @@ void bind_messages(nb::module_& m) {
                      .def("wait", &MessageRequest::wait, "timeout"_a.none() = nb::none())
                      .def_prop_ro("over", &MessageRequest::over)
                      .def_prop_ro("text", &MessageRequest::text)
-                     .def_prop_ro("source", &MessageRequest::source);
+                     .def_prop_ro("source", &MessageRequest::source)
+                     .def_prop_ro("writes", &MessageRequest::writes);
   nb::class_<Messages>(m, "Messages", nb::type_slots(slots_of<Messages>))
       .def(nb::init<nb::object, const nb::list&, nb::object>(), "session"_a, "dtypes"_a, "explain"_a)
       .def("send", &Messages::send, "x"_a, "to"_a, "tag"_a, "text"_a, "seconds"_a, "waits"_a, "pickled"_a)

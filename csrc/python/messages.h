@@ -65,8 +65,8 @@ class Formats {
 
 class Messages {
  public:
-  // `session` is that object; `explain(failure, text, seconds)` is the public error for what ended `text`, which might
-  // have taken so long.
+  // `session` is that object; `explain(failure, text, seconds, touched)` is the public error for what ended `text`,
+  // which might have taken so long; `touched`: the caller's array may hold a part of the message.
   Messages(nb::object session, const nb::list& dtypes, nb::object explain);
   ~Messages();
 
@@ -108,7 +108,8 @@ class Messages {
 
   template <class Begin>
   nb::object begin(const std::string& text, double seconds, int kind, const Begin& begin);
-  nb::object explained(const std::string& text, double seconds);  // what a handler has caught
+  // What a handler has caught.
+  nb::object explained(const std::string& text, double seconds, bool touched = false);
   Session& session() const { return *nb::inst_ptr<Session>(session_); }
   Mailbox& mailbox() const { return session().endpoint().mailbox(); }
   bool forked() const { return forks() != born_; }  // this is a child of the rank: nothing here is its own
@@ -140,6 +141,7 @@ class MessageRequest {
   bool over();  // whether wait() would return, or raise, at once
   const std::string& text() const { return text_; }
   int source() const;  // -1 where it has received nothing
+  bool writes();       // whether the caller's array may be written while it is in flight
 
   std::array<nb::object*, 5> held() { return {&owner_, &memory_, &array_, &result_, &error_}; }
   std::array<nb::object*, 4> spare() { return {&memory_, &array_, &result_, &error_}; }

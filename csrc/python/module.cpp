@@ -40,7 +40,7 @@ CustomFold custom_fold(nb::object custom) {
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
-                  uint64_t itemsize, uint64_t divisor, bool signals, int dtype, int op, nb::object custom,
+                  uint64_t itemsize, uint64_t divisor, bool signals, bool exposed, int dtype, int op, nb::object custom,
                   std::string text, std::shared_ptr<Meter> meter, uint64_t bytes, std::shared_ptr<Trace> trace,
                   int group) {
   new (self) Program{.sends = {},
@@ -55,6 +55,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
                      .custom = custom_fold(custom),
                      .slow = !custom.is_none() && nb::cast<Custom&>(custom).slow(),
+                     .exposed = exposed,
                      .inp_bytes = 0,
                      .out_bytes = 0,
                      .text = std::move(text),
@@ -140,6 +141,24 @@ nb::tuple settle(Endpoint& self, int round, bool failed, const std::string& text
   return nb::make_tuple(o.failure.kind != Failure::timeout, listed(o.lost, self.size()));
 }
 
+// None where there is nothing to be known.
+nb::object as_tuple(const std::optional<Flight>& found) {
+  if (!found) return nb::none();
+  const Flight& f = *found;
+  nb::list calls, waits, pids;
+  for (const Flight::Call& c : f.calls) {
+    const nb::object place = decoded(c.place);
+    calls.append(
+        nb::make_tuple(c.number, c.fingerprint, decoded(c.title), c.entered, c.left, c.failed, c.waited_for, place));
+  }
+  for (const Flight::Wait& w : f.waits) {
+    waits.append(nb::make_tuple(decoded(w.title), w.begun, w.ended, decoded(w.place)));
+  }
+  for (int pid : f.pids) pids.append(pid);
+  return nb::make_tuple(f.key, f.rank, f.pid, decoded(f.host), f.formed, pids, f.left, decoded(f.reason), f.waits_for,
+                        decoded(f.doing), f.since, calls, waits);
+}
+
 PyObject* failure_type;
 
 void translate(const std::exception_ptr& error, void*) {
@@ -201,8 +220,8 @@ NB_MODULE(_core, m) {
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
-           "itemsize"_a, "divisor"_a, "signals"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a, "meter"_a, "bytes"_a,
-           "trace"_a.none(), "group"_a);
+           "itemsize"_a, "divisor"_a, "signals"_a, "exposed"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a,
+           "meter"_a, "bytes"_a, "trace"_a.none(), "group"_a);
   nb::class_<Trace>(m, "Trace")
       .def(nb::init<uint64_t>(), "most"_a)
       .def(
@@ -279,6 +298,17 @@ NB_MODULE(_core, m) {
           },
           "peer"_a, "within"_a)
       .def("survey", &survey, "patience"_a, "asks"_a)
+      .def("sign", &Endpoint::sign, "group"_a, "host"_a, "pids"_a)
+      .def(
+          "flight",
+          [](const Endpoint& self, int rank) {
+            const std::optional<Flight> found = [&] {
+              const Unlocked unlocked;
+              return self.flight(rank);
+            }();
+            return as_tuple(found);
+          },
+          "rank"_a)
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
       .def("disown", &Endpoint::disown)
@@ -298,6 +328,16 @@ NB_MODULE(_core, m) {
   bind_messages(m);
   bind_fastpath(m);
 
+  m.def(
+      "read_flight",
+      [](int fd) {
+        const std::optional<Flight> found = [&] {
+          const Unlocked unlocked;
+          return read_flight(fd);
+        }();
+        return as_tuple(found);
+      },
+      "fd"_a);
   m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
   m.def("supported",
         [](int dtype, int op) { return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr; });

@@ -216,7 +216,8 @@ void bind_requests(nb::module_& m) {
                      .def("wait", &Request::wait, "timeout"_a.none() = nb::none())
                      .def_prop_ro("over", &Request::over)
                      .def_prop_ro("error", &Request::error)
-                     .def_prop_ro("text", &Request::text);
+                     .def_prop_ro("text", &Request::text)
+                     .def_prop_ro("writes", &Request::writes);
   nb::class_<Requests>(m, "Requests")
       .def(nb::init<>())
       .def("put", nb::overload_cast<nb::object, std::string>(&Requests::put), "function"_a, "text"_a)

@@ -77,6 +77,8 @@ class Request final : public Job {
   bool over() const { return over_.load(std::memory_order_acquire); }
   nb::object error() const { return error_.is_valid() ? error_ : nb::none(); }
   const std::string& text() const { return text_; }
+  // Whether it may write to memory of the caller's while it is in flight. Of a function nobody knows.
+  bool writes() const { return session_ == nullptr || (prepared_.given && !prepared_.protects); }
 
   void run(Deadline limit) override;  // without Python's lock
   // Ends it, because its deadline has passed before anyone made it. False where somebody is at it.

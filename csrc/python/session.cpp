@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <cstring>
+
 #include "python/convert.h"
 #include "python/gil.h"
 #include "python/in_call.h"
@@ -86,6 +88,7 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
   Endpoint& rank = endpoint();
   const uint64_t before = rank.number();
   const InCall in_call(rank, place_, prepared, begun);
+  bool touched = false;
   try {
     if (!usable()) {
       const Locked locked;
@@ -95,10 +98,14 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
       rank.describe(prepared.fingerprint, prepared.program().text);
       if (rank.next(learns, prepared.fingerprint, deadline) != prepared.fingerprint) return false;
     }
-    hocket::make(prepared.call(), rank, rank, deadline);
+    const uint64_t bytes = prepared.program().out_bytes;
+    std::byte* const to = prepared.protects ? shelter(bytes) : prepared.out;
+    hocket::make(prepared.call(to), rank, rank, deadline, &touched);
+    if (prepared.protects && bytes != 0) std::memcpy(prepared.out, to, bytes);
   } catch (...) {
     const Locked locked;
-    fail(caught(), prepared.title(), seconds_between(begun, deadline), rank.number() != before);
+    touched = touched && prepared.given && !prepared.protects;
+    fail(caught(), prepared.title(), seconds_between(begun, deadline), rank.number() != before, touched);
   }
   if (prepared.deliver.is_valid()) {
     const Locked locked;
@@ -107,13 +114,23 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
   return true;
 }
 
+std::byte* Session::shelter(uint64_t bytes) {
+  if (bytes > sheltered_) {
+    sheltered_ = 0;
+    shelter_.reset();
+    shelter_.reset(new std::byte[bytes]);
+    sheltered_ = bytes;
+  }
+  return shelter_.get();
+}
+
 void Session::miss_the_turn(const std::string& text, Clock::time_point begun, Deadline deadline) {
   const Locked locked;
   set_error(Failure{Failure::timeout, -1, "another thread of this rank was still in " + endpoint().title()});
   fail(nb::borrow(nb::python_error().value()), text, seconds_between(begun, deadline), false);
 }
 
-void Session::fail(nb::object error, const std::string& text, double within, bool entered) {
+void Session::fail(nb::object error, const std::string& text, double within, bool entered, bool touched) {
   const std::string what = entered ? text + " (call " + std::to_string(endpoint().number()) + ")" : text;
   const nb::object raises = fail_;  // which may let go of itself
   if (!raises.is_valid()) throw Refusal{"this group is closed"};
@@ -122,7 +139,7 @@ void Session::fail(nb::object error, const std::string& text, double within, boo
   } catch (nb::python_error& interruption) {
     error = nb::borrow(interruption.value());
   }
-  with_python([&] { return raises(error, within, what); });
+  with_python([&] { return raises(error, within, what, touched); });
   throw std::logic_error("fail() must raise");
 }
 
@@ -136,6 +153,8 @@ int Session::traverse(visitproc visit, void* arg) {
 
 void Session::release() {
   const nb::object fail = std::move(fail_), place = std::move(place_);
+  shelter_.reset();
+  sheltered_ = 0;
   cache.forget();
 }
 
@@ -162,17 +181,20 @@ void bind_session(nb::module_& m) {
   nb::class_<Prepared>(m, "Prepared")
       .def(
           "__init__",
-          [](Prepared* self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, nb::object alive,
-             nb::object result, nb::object deliver) {
+          [](Prepared* self, nb::object program, uint64_t fingerprint, uintptr_t inp, uintptr_t out, bool given,
+             bool protects, nb::object alive, nb::object result, nb::object deliver) {
             new (self) Prepared{program,
                                 fingerprint,
                                 pointer<const std::byte>(inp),
                                 pointer<std::byte>(out),
+                                given,
+                                protects,
                                 alive,
                                 result,
                                 deliver.is_none() ? nb::object() : deliver};
           },
-          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "alive"_a, "result"_a.none(), "deliver"_a.none());
+          "program"_a, "fingerprint"_a, "inp"_a, "out"_a, "given"_a, "protects"_a, "alive"_a, "result"_a.none(),
+          "deliver"_a.none());
   nb::class_<Session>(m, "Session", nb::type_slots(slots))
       .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), "endpoint"_a, "requests"_a, "fail"_a, "place"_a)
       .def(
@@ -200,10 +222,10 @@ void bind_session(nb::module_& m) {
       .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
       .def(
           "remember",
-          [](Session& self, int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root,
+          [](Session& self, int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, bool protects,
              const Prepared& prepared,
-             int learns) { self.cache.remember({method, x, op, out, root}, prepared, learns); },
-          "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "prepared"_a, "learns"_a)
+             int learns) { self.cache.remember({method, x, op, out, root, protects}, prepared, learns); },
+          "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "protects"_a, "prepared"_a, "learns"_a)
       .def("release", &Session::release)
       .def_prop_ro("forked", &Session::is_forked)
       .def_prop_ro("inside", [](const Session& self) { return self.requests().executor.inside(); })
@@ -212,7 +234,8 @@ void bind_session(nb::module_& m) {
           [](Session& self, bool enabled) { self.enabled = enabled; })
       .def_ro("fast", &Session::fast)
       .def_ro("slow", &Session::slow)
-      .def_rw("seconds", &Session::seconds);
+      .def_rw("seconds", &Session::seconds)
+      .def_rw("protects", &Session::protects);
   m.attr("FORKED") = Session::forked;
 }
 

@@ -19,9 +19,10 @@ class Session {
  public:
   static const char* const forked;  // why nothing can be done with a session in a child of its process
 
-  // `endpoint` and `requests` are those objects; `fail(error, seconds, text)` raises what a user gets for an error in
-  // the call `text`, which might have taken so many seconds, and ends the session; the error is None for a call that
-  // cannot be made because it has ended. `place()` is where in the program the thread is.
+  // `endpoint` and `requests` are those objects; `fail(error, seconds, text, touched)` raises what a user gets for an
+  // error in the call `text`, which might have taken so many seconds, and ends the session; the error is None for a
+  // call that cannot be made because it has ended, and `touched` tells whether the caller's output may hold a part of
+  // the result. `place()` is where in the program the thread is.
   Session(nb::object endpoint, nb::object requests, nb::object fail, nb::object place);
 
   // The result of a call that looks like an earlier one; NotImplemented if it must be prepared first.
@@ -60,15 +61,19 @@ class Session {
   Cache cache;
   uint64_t fast = 0, slow = 0;  // calls that looked like earlier ones, and calls that were prepared; by Python's lock
   std::atomic<bool> enabled{true};
-  double seconds = 30;  // how long a call may take that does not say
+  double seconds = 30;    // how long a call may take that does not say
+  bool protects = false;  // whether it keeps its output as it was until it has succeeded, likewise
 
  private:
-  [[noreturn]] void fail(nb::object error, const std::string& text, double within, bool entered);
+  [[noreturn]] void fail(nb::object error, const std::string& text, double within, bool entered, bool touched = false);
+  std::byte* shelter(uint64_t bytes);
 
   const int born_;
   nb::object endpoint_, requests_, fail_, place_;
   Endpoint& rank_;  // what these two are
   Requests& queue_;
+  std::unique_ptr<std::byte[]> shelter_;  // where a protected call makes its result; of who has the turn
+  uint64_t sheltered_ = 0;                // bytes
 };
 
 void bind_session(nb::module_& m);

@@ -111,7 +111,8 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
       settlement(rank, boxes, !far.empty(), std::move(missing), [this] { bell.notify_all(); }),
       board(rank, boxes, settlement),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
-               far.empty() ? silence : silence_over_links, life) {
+               far.empty() ? silence : silence_over_links, life),
+      recorder(rank, size, *boxes[rank]) {
   if (size > most_ranks)
     throw Failure{Failure::internal, -1, "a group has at most " + std::to_string(most_ranks) + " ranks"};
   mappings[rank]->own(fds[rank], arena_offset(size, slots), arena_bytes);
@@ -164,7 +165,14 @@ void Endpoint::disconnect() {
 // ---- agreement ------------------------------------------------------------------------------------------------------
 
 uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out) {
-  return board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
+  const uint64_t number =
+      board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0);
+  recorder.enter(number, fingerprint);
+  return number;
+}
+
+void Endpoint::describe(uint64_t fingerprint, const std::string& text) {
+  if (board.describe(fingerprint, text)) recorder.name(fingerprint, text.substr(0, text.find('\n')));
 }
 
 // What has come over a link is known: also that the call was given up behind its last message.
@@ -176,6 +184,7 @@ void Endpoint::meet(Peers peers, Deadline deadline) {
   }
   if (over) settlement.turn();
   board.meet(peers, *this, deadline);
+  recorder.leave();
 }
 
 uint64_t Endpoint::next(int peer, uint64_t expected, Deadline deadline) {
@@ -186,11 +195,13 @@ std::string Endpoint::learn(int peer, const std::string& expected, Deadline dead
   return board.learn(peer, expected, *this, deadline);
 }
 
-void Endpoint::fence(const std::byte* begin, uint64_t bytes) {
+bool Endpoint::fence(const std::byte* begin, uint64_t bytes) {
+  recorder.fail();
   for (tcp::Link* link : all_links) link->fence();
-  if (bytes == 0 || begin < Channels::arena() || begin >= Channels::arena() + arena_bytes) return;
+  if (bytes == 0 || begin < Channels::arena() || begin >= Channels::arena() + arena_bytes) return false;
   fenced_ = true;
   mappings[rank()]->detach(begin, bytes);
+  return true;
 }
 
 void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
@@ -198,6 +209,7 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 }
 
 void Endpoint::end(const Failure& failure) {
+  recorder.fail();
   // What others have settled counts, and was said before they left.
   for (bool over = listens; over && !settlement.begun();) {
     for (int peer : far) bell.hear(peer);
@@ -285,14 +297,17 @@ bool Endpoint::is_missing(int peer) {
 
 // ---- who is where ---------------------------------------------------------------------------------------------------
 
-void Endpoint::report(const void* by, const std::string& text, Clock::time_point since) {
+void Endpoint::report(const void* by, uint64_t call, const std::string& text, const std::string& place,
+                      Clock::time_point since) {
   const std::lock_guard lock(reports_);
   reporter_ = by;
-  say(text, since);
+  recorder.report(by, call, text, place, since);
+  say(text + place, since);
 }
 
 void Endpoint::retract(const void* by) {
   const std::lock_guard lock(reports_);
+  recorder.retract(by);
   if (reporter_ != by) return;
   reporter_ = nullptr;
   say("", {});
@@ -337,6 +352,12 @@ std::vector<Endpoint::Whereabouts> Endpoint::survey(std::chrono::milliseconds pa
 // What comes from ranks of this host lies in their outboxes, and stays there.
 void Endpoint::expect(int peer, Label label, std::byte* to, uint64_t bytes) {
   if (links[peer]) links[peer]->expect(label, to, bytes);
+}
+
+uint64_t Endpoint::landings() const {
+  uint64_t all = 0;
+  for (const tcp::Link* link : all_links) all += link->landings();
+  return all;
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
@@ -391,6 +412,7 @@ void Endpoint::check(int peer, Deadline deadline) {
   if (peer >= 0 && board.has_left(peer)) liveness.gone(peer, "left");
   mailbox_->progress();  // a peer may need a message of ours to get to where we wait for it
   liveness.beat(peer);
+  recorder.wait(peer);
   const auto now = Clock::now();
   tend(now);
   if (now > deadline) {

@@ -5,11 +5,12 @@
 // outbox of a rank that shares no memory with this one there is a mirror, which a link keeps up to date.
 //
 // clang-format off
-//   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
+//   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ recording ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
 // clang-format on
 //
-// Five parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows
-// who is gone, and settlement.h what ended the group. Here they are put together: what waits looks at all of them.
+// Six parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows
+// who is gone, settlement.h what ended the group, and recorder.h keeps what happened last. Here they are put together:
+// what waits looks at all of them.
 #pragma once
 
 #include <array>
@@ -24,7 +25,9 @@
 #include "transport/outbox/bell.h"
 #include "transport/outbox/board.h"
 #include "transport/outbox/channels.h"
+#include "transport/outbox/flight.h"
 #include "transport/outbox/liveness.h"
+#include "transport/outbox/recorder.h"
 #include "transport/outbox/settlement.h"
 #include "transport/shm/mapping.h"
 #include "transport/tcp/keeper.h"
@@ -54,6 +57,7 @@ struct Parts {
   Settlement settlement;
   Board board;
   Liveness liveness;
+  Recorder recorder;
 };
 
 class Endpoint : private Parts, public Channels, public Agreement {
@@ -85,21 +89,22 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // The sockets and pidfds are about to be closed. Sends what is left over links first.
   void disconnect();
 
-  void describe(uint64_t fingerprint, const std::string& text) override { board.describe(fingerprint, text); }
+  void describe(uint64_t fingerprint, const std::string& text) override;
   uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) override;
   uint64_t number() const override { return board.number(); }
   std::string title() const override { return board.title(); }
   void meet(Peers peers, Deadline deadline) override;
   uint64_t next(int peer, uint64_t expected, Deadline deadline) override;
   std::string learn(int peer, const std::string& expected, Deadline deadline) override;
-  void fence(const std::byte* begin, uint64_t bytes) override;
+  bool fence(const std::byte* begin, uint64_t bytes) override;
   void end(const Failure& failure) override;
   void leave() override;
   void close() override;
 
-  // This rank is in `text`, as whoever asks is told, until the same one takes that back. From any thread; of several
-  // the last one counts.
-  void report(const void* by, const std::string& text, Clock::time_point since);
+  // This rank is in `text`, at that line of the program, as whoever asks is told, until the same one takes that back;
+  // it is the call of that number, unless that is 0. From any thread; of several the last one counts.
+  void report(const void* by, uint64_t call, const std::string& text, const std::string& place,
+              Clock::time_point since);
   void retract(const void* by);
   struct Whereabouts {
     std::string doing;  // what the rank waits in; empty where it has not said so
@@ -109,6 +114,15 @@ class Endpoint : private Parts, public Channels, public Agreement {
     bool left, gone;    // in peace, or not
     bool silent;        // it does not wait now
   };
+  // Says in this rank's outbox whose it is: of which group, on which host, and beside which processes of that host (0:
+  // that rank is elsewhere).
+  void sign(uint64_t group, const std::string& host, const std::vector<int32_t>& pids) {
+    recorder.sign(group, host, pids);
+  }
+  // What a rank of this host was in last, alive or dead; nothing of others, and of one that has not signed.
+  std::optional<Flight> flight(int peer) const {
+    return mappings.at(peer) ? read_flight(*boxes[peer], size()) : std::optional<Flight>();
+  }
   // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
   // call failed hears what others have found meanwhile: throws what ended the group.
   std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
@@ -127,6 +141,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   Settlement::Outcome settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience);
 
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
+  uint64_t landings() const override;
   void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }

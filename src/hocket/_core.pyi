@@ -5,6 +5,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+# Of a rank's outbox: group, rank, pid, host, when it was formed, all pids; whether it left, why it broke; whom it waits
+# for, in what, since when; its calls and its waits. Times are those of CLOCK_MONOTONIC, in nanoseconds; 0: none.
+CallTuple = tuple[int, int, str, int, int, bool, int, str]
+WaitTuple = tuple[str, int, int, str]
+FlightTuple = tuple[int, int, int, str, int, list[int], bool, str, int, str, int, list[CallTuple], list[WaitTuple]]
+
 class Failure(RuntimeError):
     """`args` are the kind (csrc/wait/wait.h), the peer, the text, and whether another rank found it."""
 
@@ -25,6 +31,7 @@ class Program:
         itemsize: int,
         divisor: int,
         signals: bool,
+        exposed: bool,
         dtype: int,
         op: int,
         custom: Custom | None,
@@ -103,6 +110,8 @@ class Endpoint:
         """By rank: what it waits in, for how many seconds, its last call, what that is, and whether it left, is gone,
         is silent. Who `asks` since its call failed gets a Failure raised that another rank told first."""
 
+    def sign(self, group: int, host: str, pids: list[int]) -> None: ...
+    def flight(self, rank: int) -> FlightTuple | None: ...
     def leave(self) -> None: ...
     def close(self) -> None: ...
     def disown(self) -> None: ...
@@ -145,6 +154,10 @@ class Request:
     def error(self) -> BaseException | None: ...
     @property
     def text(self) -> str: ...
+    @property
+    def writes(self) -> bool:
+        """Whether it may write to memory of the caller's while it is in flight."""
+
     def wait(self, timeout: float | None = None) -> Any: ...
 
 class Requests:
@@ -162,7 +175,8 @@ class Requests:
     def busy(self) -> bool: ...
 
 class Prepared:
-    """A call that needs only to be made. Without `deliver`, `result` is what it gives."""
+    """A call that needs only to be made. Without `deliver`, `result` is what it gives. `given`: `out` is memory that
+    the caller has; `protects`: it is written when the call has been made."""
 
     def __init__(
         self,
@@ -170,6 +184,8 @@ class Prepared:
         fingerprint: int,
         inp: int,
         out: int,
+        given: bool,
+        protects: bool,
         alive: Any,
         result: Any,
         deliver: Callable[[], Any] | None,
@@ -180,18 +196,21 @@ class Session:
     slow: int
     enabled: bool
     seconds: float
+    protects: bool
     def __init__(
         self,
         endpoint: Endpoint,
         requests: Requests,
-        fail: Callable[[BaseException | None, float, str], NoReturn],
+        fail: Callable[[BaseException | None, float, str, bool], NoReturn],
         place: Callable[[], str],
     ) -> None: ...
     def call(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def begin(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def run(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def learn(self, peer: int, text: str, within: float) -> str: ...
-    def remember(self, method: int, x: Any, op: Any, out: Any, root: int, prepared: Prepared, learns: int) -> None: ...
+    def remember(
+        self, method: int, x: Any, op: Any, out: Any, root: int, protects: bool, prepared: Prepared, learns: int
+    ) -> None: ...
     def release(self) -> None: ...
     @property
     def forked(self) -> bool: ...
@@ -214,12 +233,14 @@ class MessageRequest:
     def text(self) -> str: ...
     @property
     def source(self) -> int: ...
+    @property
+    def writes(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> Any: ...
 
 class Messages:
-    """`dtypes` are those that messages may have; `explain(failure, text, seconds)` makes public errors. What begins
-    a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes the fast
-    path."""
+    """`dtypes` are those that messages may have; `explain(failure, text, seconds, touched)` makes public errors.
+    What begins a message gives back a MessageRequest or, where it `waits`, the result. Without `quick` no message goes
+    the fast path."""
 
     quick: bool
     fast: int
@@ -231,7 +252,7 @@ class Messages:
         self,
         session: Session,
         dtypes: list[np.dtype[Any]],
-        explain: Callable[[Failure, str, float], BaseException],
+        explain: Callable[[Failure, str, float, bool], BaseException],
     ) -> None: ...
     def send(self, x: Any, to: int, tag: int, text: str, seconds: float, waits: bool, pickled: bool) -> Any: ...
     def receive(
@@ -254,6 +275,7 @@ class Messages:
     def close(self) -> None: ...
 
 def fast_path(method: int, function: Callable[..., Any]) -> Callable[..., Any]: ...
+def read_flight(fd: int) -> FlightTuple | None: ...
 def fold(dtype: int, op: int, isa: int, to: int, also: int, sources: list[int], count: int, divisor: int) -> None: ...
 def supported(dtype: int, op: int) -> bool: ...
 def isas() -> list[int]: ...

@@ -11,15 +11,21 @@ HocketError                      a RuntimeError
 ```
 
 Bad arguments raise plain `ValueError` or `TypeError`, before anything is sent.
+
+What a failed call leaves behind: its inputs are as they were. Its output, `out` or the array of a call in place, is as
+it was too, or else `error.out_touched` is true. With `protect=True` it always is as it was.
 """
 
 from __future__ import annotations
+
+TOUCHED = "out may hold a part of the result"
 
 
 class HocketError(RuntimeError):
     """The root of all errors that are hocket's own.
 
-    One that ended a group is the same on all ranks that are left: its text, and what follows.
+    One that ended a group is the same on all ranks that are left: what follows, and its text, but for the half sentence
+    with which each says by itself that its output was touched.
     """
 
     lost: tuple[int, ...] = ()
@@ -30,6 +36,11 @@ class HocketError(RuntimeError):
 
     settled: str = ""
     """The call that ended well on some ranks, but not on all: its result is not to be used, on any. Empty: none did."""
+
+    out_touched: bool = False
+    """Of this rank alone: whether the caller's `out` (in place: the array itself) may hold a part of the result. False
+    only where not a byte of it was changed. Where a `wait` has timed out, and the call goes on, it is true if that call
+    may be writing there."""
 
 
 class RendezvousError(HocketError):
@@ -54,3 +65,21 @@ class PlanError(HocketError, ValueError):
 
 class GroupBroken(HocketError):
     """An earlier error poisoned this group; it is the `__cause__`, and its text is in the message."""
+
+
+def touch(error: BaseException) -> None:
+    """Say of what ended a call that the caller's output may have been written. Errors that are not hocket's own get a
+    note, where Python has notes (from 3.11 on)."""
+    if isinstance(error, HocketError):
+        if error.out_touched:
+            return
+        error.out_touched = True
+        sentence, newline, rest = str(error).partition("\n")
+        error.args = (f"{sentence}; {TOUCHED}{newline}{rest}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(f"hocket: {TOUCHED}")
+
+
+def untouched(text: str) -> str:
+    """A text that says so, as it is for other ranks, and other calls: without that."""
+    return text.replace(f"; {TOUCHED}", "").replace(f"hocket: {TOUCHED}\n", "")

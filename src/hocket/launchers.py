@@ -6,6 +6,7 @@ What they are read from is handed over by `config`, which alone reads the enviro
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,22 @@ def integer(environ: Environ, name: str, least: int, most: int = 2**31 - 1, defa
         return int(value)
     span = f"from {least} to {most}" if most < 2**31 - 1 else f"of at least {least}"
     raise RendezvousError(f'{name} is "{value}", which is no whole number {span}')
+
+
+def flag(environ: Environ, name: str) -> bool:
+    """1 or 0; no where it is not set."""
+    value = environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise RendezvousError(f'{name} is "{value}"; it is 1, or 0')
+    return value == "1"
+
+
+def nbytes(environ: Environ, name: str) -> int:
+    """With K, M or G behind them, or without; 0 where it is not set."""
+    found = re.fullmatch(r"(\d{1,9})([KMG]?)", environ.get(name, "") or "0")
+    if found is None:
+        raise RendezvousError(f'{name} is "{environ[name]}", which is no number of bytes, such as 65536 or 64K')
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def _torchrun(environ: Environ) -> tuple[str, ...]:

@@ -102,14 +102,16 @@ def test_one_of_fifty_packets_is_lost_in_one_direction(two: list[Host]) -> None:
 
 
 def test_one_direction_is_cut(two: list[Host]) -> None:
-    """Rank 2 hears the others, and is not heard: they say that it is silent, and it is told."""
+    """Rank 2 is not heard: the others say that it is silent. What it sends is not acknowledged, and soon it hears no
+    more either: which of these it finds first is all the same."""
     job = Job(two, (0, 0, 1), "endless")
     for rank in range(3):
         job.line(rank)
     lose(two[1], 1)
     for rank, end in enumerate(job.ends()):
         assert end["error"] == "PeerLost", (rank, end)
-        assert "was silent for 2 s" in end["text"], (rank, end)
+        silent = "was silent for 2 s" in end["text"]
+        assert silent or (rank == 2 and "acknowledged nothing" in end["text"]), (rank, end)
         assert end["took"] < 10, (rank, end)
         assert rank == 2 or "rank 2 " in end["text"], (rank, end)
 

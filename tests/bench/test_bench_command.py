@@ -75,6 +75,7 @@ def test_a_small_run(tmp_path: Path) -> None:
     "options",
     [
         ["--form", "persistent"],
+        ["--form", "protect"],
         ["--form", "async", "--dtype", "bfloat16"],
         ["--memory", "arena", "--op", "mean", "--dtype", "int32"],
         ["--op", "fmax"],
@@ -230,7 +231,7 @@ def test_the_peers_calls_are_right(api: str, key: str) -> None:
             for form in ("call", "persistent", "async"):
                 (row,) = field.compare(sweep.task_for(name, 12 << 10, 2, effort, form=form), effort)
                 assert (row["wrong"], row["error"], row["lacks"]) == (0, "", form != "call" and name in OBJECTS), name
-        for options in ({"op": "mean"}, {"op": "fmax"}, {"form": "async"}, {"form": "persistent"}):
+        for options in ({"op": "mean"}, {"op": "fmax"}, {"form": "async"}, {"form": "persistent"}, {"form": "protect"}):
             (row,) = field.compare(sweep.task_for("all_reduce", 12 << 10, 2, effort, in_place=True, **options), effort)
             assert (row["wrong"], row["error"]) == (0, ""), options
     assert had == set(COLLECTIVES) - ({*SCANS, *OBJECTS} if key in ("gloo", "hocket") else set())

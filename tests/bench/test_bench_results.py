@@ -211,6 +211,7 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
         "torch 4": through_torch(4, {("all_reduce", 4): (5e-6, 1e-4)}),
         "torch 2x2": through_torch(4, {("all_reduce", 4): (5e-6, 6e-6), ("ddp", 0): (1e-4, 1.9e-4)}),
         "arena": limit,
+        "protected": [{**row, "label": label} for row, label in zip(goals[:2], ("in place", "protected"), strict=True)],
         "dtypes 2": [{**goals[0], "label": "float32"}, {**goals[1], "label": "bfloat16"}],
         "crowd 8": goals,
         "waiting 2": {"hocket 1": 0.001, "MPI 2": 0.9},

@@ -21,12 +21,13 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 Board::Board(int rank, std::vector<Outbox*> boxes, Settlement& settlement)
     : rank_(rank), boxes_(std::move(boxes)), settlement_(settlement) {}
 
-void Board::describe(uint64_t fingerprint, const std::string& text) {
+bool Board::describe(uint64_t fingerprint, const std::string& text) {
   Outbox::Text& t = boxes_[rank_]->texts[fingerprint % text_count];
-  if (t.fingerprint.load(std::memory_order_relaxed) == fingerprint) return;
+  if (t.fingerprint.load(std::memory_order_relaxed) == fingerprint) return false;
   t.fingerprint.store(0, std::memory_order_release);
   put(t.text, sizeof t.text, text);
   t.fingerprint.store(fingerprint, std::memory_order_release);
+  return true;
 }
 
 uint64_t Board::enter(uint64_t fingerprint, uint64_t place) {

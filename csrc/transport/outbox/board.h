@@ -20,7 +20,8 @@ class Board {
  public:
   Board(int rank, std::vector<Outbox*> boxes, Settlement& settlement);
 
-  void describe(uint64_t fingerprint, const std::string& text);
+  // Whether that is new here.
+  bool describe(uint64_t fingerprint, const std::string& text);
   // `place` is 1 + where the output lies in the arena; 0: not there.
   uint64_t enter(uint64_t fingerprint, uint64_t place);
   uint64_t number() const { return call_.load(std::memory_order_relaxed); }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/outbox/recording.h"
 #include "transport/outbox/seqlock.h"
 #include "transport/outbox/stream.h"
 
@@ -49,6 +50,7 @@ struct Outbox {
   };
   struct alignas(line) Count {
     std::atomic<uint64_t> read;  // messages from that peer, all in all
+    std::atomic<int32_t> pid;    // of that peer, where it runs on this host
   };
   struct Text {
     std::atomic<uint64_t> fingerprint;
@@ -83,6 +85,7 @@ struct Outbox {
     char card[card_bytes];  // where the others find it
   };
 
+  Recording::Header header;
   alignas(line) std::atomic<uint32_t> bell;
   alignas(line) std::atomic<uint32_t> sleepers;
   alignas(line) std::atomic<uint32_t> cpu;   // 1 + the core on which this rank last waited
@@ -102,6 +105,7 @@ struct Outbox {
   Entry waits;  // the call that this rank has not entered yet, because another one must tell what it is
   Text texts[text_count];
   Seqlock<Doing> doing;
+  Recording recording;
 
   Count* counts() { return reinterpret_cast<Count*>(this + 1); }
   Descriptor* descriptors(int size, int peer) {

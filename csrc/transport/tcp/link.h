@@ -56,6 +56,8 @@ class Link final : public Wire {
   // The next message that nobody told of is to be this one. If it comes after this, it is received at `to`, which
   // belongs to the link until the message has been read; null, and where it is short: in the slots. For one thread.
   void expect(Label label, std::byte* to, uint64_t bytes);
+  // How many messages have begun to be received there.
+  uint64_t landings() const { return landed_.load(std::memory_order_relaxed); }
   // After a failure: nothing of the caller's memory is read or written any more. What of it is in the middle of being
   // sent is sent from a copy; what is in the middle of being received there goes to the slots.
   void fence();
@@ -187,6 +189,7 @@ class Link final : public Wire {
   std::array<Landing, depth> landings_{};  // by the message's number; what is over for one of them counts no more
   bool withdrawn_ = false;
   std::byte* landing_ = nullptr;  // of the open message, where it is not received in the slots
+  std::atomic<uint64_t> landed_{0};
   std::array<std::byte, text_bytes> scratch_;
 
   uint64_t expected_ = 0;  // messages that this rank told of: of the thread that does

@@ -112,6 +112,7 @@ bool Link::open() {
       if (f.bytes <= Descriptor::room) return land(scratch_.data(), f.bytes);
       if (f.c > window || f.bytes > window - f.c || f.c % line != 0) return false;
       landing_ = landing();
+      if (landing_ != nullptr) landed_.fetch_add(1, std::memory_order_relaxed);
       return land(landing_ != nullptr ? landing_ : mirror_->slots(size_) + f.c, f.bytes);
     }
     case Frame::note:

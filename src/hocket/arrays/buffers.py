@@ -25,6 +25,8 @@ class Buffers:
     deliver: Callable[[], Any]
     direct: bool  # these are the caller's own arrays and the one that is given back: nothing is copied
     keeps: bool = True  # what is given back may be the `out` of another call: it is no number
+    given: bool = False  # `target` is the caller's, who sees what a failed call leaves there,
+    protects: bool = False  # and is not to: the call is made elsewhere, and `target` written when it has succeeded
 
     @staticmethod
     def make(
@@ -34,13 +36,14 @@ class Buffers:
         dtype: np.dtype[Any],
         out: Any,
         leads: tuple[int, int] | None,
+        protects: bool = False,
     ) -> Buffers:
         """Buffers for `given` (None: this rank gives nothing) and a result of `shape` and `dtype` (None: it gets none).
 
         The result goes into `out`, or into a new array of the kind of `x`. Input and output may share memory when
         `leads` is there and the input begins `leads[0]` bytes, the output `leads[1]` bytes after one common address;
-        otherwise an input that overlaps the output is copied first. Raises ValueError or TypeError for an `out` that
-        does not fit.
+        otherwise an input that overlaps the output is copied first, unless the call `protects` its output. Raises
+        ValueError or TypeError for an `out` that does not fit.
         """
         inp = _NOTHING if given is None else np.ascontiguousarray(given)
         if shape is None:
@@ -54,7 +57,7 @@ class Buffers:
         if result.shape != shape or result.dtype != dtype:
             raise ValueError(f"out is {_kind(result.shape, result.dtype)}, but the result is {_kind(shape, dtype)}")
         target = result if result.flags.c_contiguous else np.empty(shape, dtype)
-        if inp.size and overlap(inp, target) and not _aligned(inp, target, leads):
+        if not protects and inp.size and overlap(inp, target) and not _aligned(inp, target, leads):
             inp = inp.copy()
 
         def deliver() -> Any:
@@ -62,7 +65,8 @@ class Buffers:
                 result[...] = target
             return out
 
-        return Buffers(inp, target, deliver, target is result and _same(inp, given))
+        direct = target is result and _same(inp, given)
+        return Buffers(inp, target, deliver, direct, given=target is result, protects=protects and target is result)
 
 
 _NOTHING = np.empty(0, np.uint8)

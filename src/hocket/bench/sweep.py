@@ -171,7 +171,8 @@ class Field:
         """The same task for every library. What only hocket has, peers get the plain form of. Of several algorithms,
         with commas in between, all but the first are entries of their own."""
         first, *more = task.algorithm.split(",")
-        own, plain = replace(task, algorithm=first), replace(task, algorithm="", memory="private")
+        form = "call" if task.form == "protect" else task.form
+        own, plain = replace(task, algorithm=first), replace(task, algorithm="", memory="private", form=form)
         bare = replace(plain, check=0)
         found = []
         for key, session in self.sessions.items():

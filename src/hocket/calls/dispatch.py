@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,6 +45,7 @@ class How(NamedTuple):
     async_op: bool = False
     order: Order = "same"
     key: CacheKey | None = None
+    protect: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,13 @@ class Call:
 
 
 class Dispatch:
-    """The calls of one rank of a group. `timeout` is in seconds, for those that name none of their own."""
+    """The calls of one rank of a group. `timeout`, in seconds, and `protect` are those of calls that do not say."""
 
-    def __init__(self, session: Session, native: Native, timeout: float) -> None:
+    def __init__(self, session: Session, native: Native, timeout: float, protect: bool = False) -> None:
         self.session, self.native = session, native
         self.rank, self.size = native.rank, native.size
         self.timeout = timeout
+        self.protect = session.core.protects = bool(protect)
 
     @property
     def timeout(self) -> float:
@@ -99,16 +101,17 @@ class Dispatch:
         buffers = self._buffers(call, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers, call.received)
         if how.key is not None and how.algorithm is None and how.order == "same" and buffers.direct:
-            self.session.core.remember(*how.key, prepared, call.learns)
+            self.session.core.remember(*how.key, self.protects(how), prepared, call.learns)
         return prepared
 
     def persistent(self, call: Call) -> Persistent:
         """The call to be made again and again. Where its arrays need copies, it is prepared anew each time."""
         self.session.require_usable()
         plan = self.plan(call, Deadline(self.timeout))
-        buffers = self._buffers(call, plan)
-        out = buffers.deliver() if buffers.keeps else None
-        again = Call(call.signature, call.how._replace(out=out), call.x, call.given, call.shape, call.op)
+        again, buffers = call, self._buffers(call, plan)
+        if call.how.out is None and buffers.keeps:  # from now on the result is the caller's
+            again = replace(call, how=call.how._replace(out=buffers.deliver()))
+            buffers = self._buffers(again, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
         return Persistent(self.session.core, prepared, lambda: self.do(again))
 
@@ -152,6 +155,14 @@ class Dispatch:
         if isinstance(timeout, str) or not float(timeout) > 0:
             raise ValueError(f"timeout is a number of seconds above zero, not {timeout!r}")
         return float(timeout)
+
+    def protects(self, how: How) -> bool:
+        """Whether a call leaves its output as it was until it has succeeded. Raises TypeError for what is no answer."""
+        if how.protect is None:
+            return self.protect
+        if not isinstance(how.protect, (bool, np.bool_)):
+            raise TypeError(f"protect is True, False, or None for what the group does; not {how.protect!r}")
+        return bool(how.protect)
 
     def deadline(self, how: How) -> Deadline:
         """Of a call that begins now."""
@@ -201,11 +212,11 @@ class Dispatch:
         return chosen
 
     def _buffers(self, call: Call, plan: Proved) -> Buffers:
-        signature, out = call.signature, call.how.out
+        signature, out, protects = call.signature, call.how.out, self.protects(call.how)
         leads = None
         if out is not None and call.received is None and self.native.can_run_in_place(plan.plan, plan.facts.in_place):
             leads = signature.leads(self.rank, self.size)
-        return Buffers.make(call.x, call.given, call.shape, signature.dtype.base, out, leads)
+        return Buffers.make(call.x, call.given, call.shape, signature.dtype.base, out, leads, protects)
 
 
 def _label(algorithm: Algorithm) -> str:

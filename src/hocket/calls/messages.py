@@ -16,7 +16,7 @@ from .._core import Failure, MessageRequest, Trace
 from .._core import Messages as Core
 from ..arrays.adopt import adopt, writable
 from ..arrays.ops import DTYPES
-from ..errors import GroupBroken, HocketError
+from ..errors import GroupBroken, HocketError, touch
 from .session import CLOSED, INTERRUPTED, PEER_LOST, TIMEOUT, Session
 from .work import Work
 
@@ -121,9 +121,11 @@ class _Explain:
         self._session = session
         self.closed = False
 
-    def __call__(self, failure: Failure, text: str, seconds: float) -> HocketError:
+    def __call__(self, failure: Failure, text: str, seconds: float, touched: bool) -> HocketError:
         error = self._explain(failure, text, seconds)
         self._session.errors[type(error).__name__] += 1
+        if touched:
+            touch(error)
         return error
 
     def _explain(self, failure: Failure, text: str, seconds: float) -> HocketError:

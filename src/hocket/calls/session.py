@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from .._core import FORKED, Endpoint, Failure, Prepared
 from .._core import Session as Core
 from ..deadline import Deadline
-from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost
+from ..errors import CollectiveTimeout, GroupBroken, HocketError, MismatchError, PeerLost, touch, untouched
 from ..places import place, place_of
 from .executor import Executor
 from .whereabouts import Whereabouts, describe
@@ -65,6 +65,7 @@ class Session:
         self.executor = Executor()
         self.core = Core(endpoint, self.executor.requests, self.fail, place)
         self.errors: Counter[str] = Counter()  # that its calls and messages raised, by name
+        self.on_break: Callable[[BaseException], object] = lambda error: None  # called once, with the first error
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
         self._leaving = self._closed = False
@@ -108,8 +109,9 @@ class Session:
             return function()
         except HocketError as error:  # what concerns all ranks, all are told in the same words
             self.errors[type(error).__name__] += 1
-            settled = self._break(error, *self._told(error))
-            if settled is None or str(settled).startswith(str(error)):
+            kind, told = self._told(error)
+            settled = self._break(error, kind, told)
+            if settled is None or error.out_touched or str(settled).startswith(told):
                 raise
             raise settled from error
         except BaseException as error:
@@ -121,7 +123,7 @@ class Session:
         """The kind and the words of an error, for all ranks."""
         if not isinstance(error, HocketError):
             return INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}"
-        return next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL), str(error)
+        return next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL), untouched(str(error))
 
     def look(self, waited_for: int, what: str, deadline: Deadline) -> None:
         """What every wait does now and then: raises where this call cannot go on."""
@@ -132,9 +134,18 @@ class Session:
 
     # ---- errors ------------------------------------------------------------------------------------------------------
 
-    def fail(self, error: BaseException | None, seconds: float, what: str) -> NoReturn:
+    def fail(self, error: BaseException | None, seconds: float, what: str, touched: bool = False) -> NoReturn:
         """Raise `error` as the public error it is, and break the group with it. `what` is the call that it ended, and
-        `seconds` what that might have taken. None is for a call that came after an error."""
+        `seconds` what that might have taken. None is for a call that came after an error. `touched` concerns this rank
+        alone, and the others are not told: whether the caller's output may hold a part of the result."""
+        try:
+            self._fail(error, seconds, what)
+        except BaseException as raised:
+            if touched:
+                touch(raised)
+            raise
+
+    def _fail(self, error: BaseException | None, seconds: float, what: str) -> NoReturn:
         if error is None:
             self.require_usable(inside=True)
         if self.core.forked:  # a child that was made in the middle of the call
@@ -186,9 +197,10 @@ class Session:
     def hear(self, error: HocketError) -> None:
         """Another rank's error, which is told to all, has been heard outside of a call."""
         with self._first:
-            if self._broken is None:
-                self._broken = error
+            first, self._broken = self._broken is None, self._broken or error
         self.core.enabled = False
+        if first:
+            self.on_break(error)
 
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> HocketError | None:
         """End the group, because of `error` unless another rank was first. What all ranks that are left settled on:
@@ -200,6 +212,8 @@ class Session:
         settled = self.settled()
         if first and isinstance(error, HocketError):
             self._broken = settled or error
+        if first:
+            self.on_break(settled or error)
         return settled
 
     def settled(self) -> HocketError | None:
@@ -245,7 +259,10 @@ class Session:
         if self.core.forked:
             raise HocketError(FORKED)
         if self._broken is not None:
-            raise GroupBroken(f"an earlier error broke this group: {_words(self._broken)}") from self._broken
+            broken = GroupBroken(f"an earlier error broke this group: {_words(self._broken)}")
+            if (over := self.settled()) is not None:
+                broken.lost, broken.completed, broken.settled = over.lost, over.completed, over.settled
+            raise broken from self._broken
         if self._closed:
             raise GroupBroken("this group is closed")
         if not inside:
@@ -301,5 +318,5 @@ class Session:
 
 
 def _words(error: BaseException) -> str:
-    text = str(error)
+    text = untouched(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -35,9 +35,7 @@ class Work(Generic[T]):
         """
         result = self._request.wait(timeout)
         if result is NotImplemented:
-            raise CollectiveTimeout(
-                f"wait timed out after {timeout:g} s; {self._name()} is still in flight: wait again"
-            )
+            raise _still([self], f"wait timed out after {timeout:g} s; {self._name()} is still in flight: wait again")
         return cast(T, result)
 
     def result(self, timeout: float | None = None) -> T:
@@ -75,6 +73,13 @@ class Work(Generic[T]):
         return self._request.text
 
 
+def _still(works: Iterable[Work[Any]], text: str) -> CollectiveTimeout:
+    """The error of a wait for them, which go on."""
+    error = CollectiveTimeout(text)
+    error.out_touched = any(work._request.writes for work in works)
+    return error
+
+
 def wait_all(works: Iterable[Work[T]], timeout: float | None = None) -> list[T]:
     """The results of calls and messages in flight, in the order in which they are given; they may be of several groups.
 
@@ -107,6 +112,6 @@ def wait_any(works: Iterable[Work[T]], timeout: float | None = None) -> tuple[in
             if work._settled():
                 return place, work.wait()
         if deadline is not None and not deadline.left():
-            raise CollectiveTimeout(f"none of {len(given)} calls is done after {timeout:g} s; wait again")
+            raise _still(given, f"none of {len(given)} calls is done after {timeout:g} s; wait again")
         time.sleep(pause)
         pause = min(LONGEST, pause + LONGEST / 64)

@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 
 # Each a function of that name in the module of that name.
-COMMANDS = ("run", "info", "show", "check", "bench", "trace", "tclsh", "tcl_path", "tcl_companion")
+COMMANDS = ("run", "info", "show", "check", "bench", "trace", "flight", "status", "tclsh", "tcl_path", "tcl_companion")
 HIDDEN = ("tcl_companion",)  # nobody types it
 
 

@@ -101,7 +101,8 @@ def bench(
         Literal["private", "arena"], typer.Option(help="Where arrays lie: anywhere, or in group.empty's.")
     ] = "private",
     form: Annotated[
-        Literal["call", "persistent", "async"], typer.Option(help="all_reduce(...), all_reduce_init(...)(), or wait().")
+        Literal["call", "persistent", "async", "protect"],
+        typer.Option(help="all_reduce(...), all_reduce_init(...)(), wait(), or with protect=True."),
     ] = "call",
     versus: Annotated[
         str,
@@ -148,6 +149,8 @@ def bench(
         hocket bench -b 8 -e 64M -f 8
 
         hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
+
+        hocket bench all_reduce --form protect --sizes 8,256K,16M
 
         hocket bench scan broadcast_object --sizes 8,1K,256K --vs openmpi,mpich
 

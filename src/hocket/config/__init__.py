@@ -32,7 +32,9 @@ given up. HOCKET_WIRE says how many bytes a link between hosts carries in the ti
 which is measured where it is not set.
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
-of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves.
+of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves,
+HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. With HOCKET_PROTECT=1 a call that
+fails leaves its output as it was.
 """
 
 from __future__ import annotations
@@ -40,7 +42,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +49,7 @@ from pathlib import Path
 from ..addresses import Peer, host_and_port, shared_folder, tcp_url
 from ..addresses import peers as peers_of
 from ..errors import RendezvousError
-from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, integer, text
+from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, flag, integer, nbytes, text
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
@@ -111,7 +112,7 @@ class Config:
     `peers`, of which each has its own, and rank 0's is the meeting point.
 
     `timeout` is in seconds. A world of one has no address. It is `alone` where no memory is to be shared, and `sockets`
-    tells how those between hosts are to be.
+    tells how those between hosts are to be; `protect` is what calls do that do not say.
     """
 
     rank: int = 0
@@ -126,6 +127,7 @@ class Config:
     sockets: SocketOptions = field(default_factory=SocketOptions)
     is_open: bool = False
     peers: tuple[Peer, ...] = ()
+    protect: bool = False
 
     @property
     def meeting_points(self) -> tuple[str, ...]:
@@ -221,7 +223,8 @@ class Config:
             asked = environ["HOCKET_TRANSPORT"]
             raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
         seconds = _seconds(environ, "HOCKET_TIMEOUT", TIMEOUT)
-        return replace(job, timeout=seconds, alone=alone, sockets=job_sockets(environ))
+        protect = job_protect(environ)
+        return replace(job, timeout=seconds, alone=alone, sockets=job_sockets(environ), protect=protect)
 
 
 def _job(environ: Environ) -> Config:
@@ -300,16 +303,13 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     if any(files) and not all(files):
         missing = " and ".join(name for name, file in zip(_TLS, files, strict=True) if not file)
         raise RendezvousError(f"TLS needs three files, of PEM, and {missing} names none: {', '.join(_TLS)}")
-    integrity = environ.get("HOCKET_INTEGRITY", "")
-    if integrity not in ("", "0", "1"):
-        raise RendezvousError(f'HOCKET_INTEGRITY is "{integrity}"; it is 1, or 0')
     name = "HOCKET_TCP_STREAMS"
     return SocketOptions(
         environ.get("HOCKET_TCP_CONGESTION", ""),
         environ.get("HOCKET_SOCKET_IFNAME", ""),
         (files[0], files[1], files[2]) if all(files) else None,
-        integrity == "1",
-        _bytes(environ, "HOCKET_WIRE"),
+        flag(environ, "HOCKET_INTEGRITY"),
+        nbytes(environ, "HOCKET_WIRE"),
         tuple(way for way in _transports(environ) if way != "shm"),
         environ.get("HOCKET_UCX") or "libucp.so.0",
         _ucx_transports(environ.get("UCX_TLS", "")),
@@ -318,12 +318,17 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     )
 
 
+def job_protect(environ: Environ = os.environ) -> bool:
+    """Whether calls protect their output that do not say. Raises RendezvousError."""
+    return flag(environ, "HOCKET_PROTECT")
+
+
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
     names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
-    names |= {"HOCKET_METRICS", "HOCKET_TRACE"}
+    names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -350,14 +355,6 @@ def _seconds(environ: Environ, name: str, default: float, least: float = 0.0, mo
         return seconds
     span = f"from {least:g} to {most:g}" if least else "above zero"
     raise RendezvousError(f'{name} is "{text}", which is no number of seconds {span}')
-
-
-def _bytes(environ: Environ, name: str) -> int:
-    """With K, M or G behind them, or without; 0 where it is not set."""
-    found = re.fullmatch(r"(\d{1,9})([KMG]?)", environ.get(name, "") or "0")
-    if found is None:
-        raise RendezvousError(f'{name} is "{environ[name]}", which is no number of bytes, such as 65536 or 64K')
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def _transports(environ: Environ) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Where a rank is to show what it does: its metrics and its timeline."""
+"""Where a rank is to show what it does: its metrics, its timeline, and what it did before an error."""
 
 from __future__ import annotations
 
@@ -28,4 +28,11 @@ def metrics_address(environ: Environ = os.environ) -> tuple[str, int] | None:
 def trace_folder(environ: Environ = os.environ) -> Path | None:
     """Where this rank writes its timeline: the folder HOCKET_TRACE; None where that is not set."""
     asked = environ.get("HOCKET_TRACE", "")
+    return Path(asked) if asked else None
+
+
+def flight_folder(environ: Environ = os.environ) -> Path | None:
+    """Where this rank writes what it did last, should its group break: the folder HOCKET_FLIGHT; None where that is not
+    set."""
+    asked = environ.get("HOCKET_FLIGHT", "")
     return Path(asked) if asked else None

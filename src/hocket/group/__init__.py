@@ -28,6 +28,7 @@ from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..launch import aftermath
 from ..observe import prometheus
+from ..observe.flight import write as write_flight
 from ..observe.timeline import align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
 from ..rendezvous.join import join as meet
@@ -70,9 +71,13 @@ class Group(PersistentCalls, Letters, ObjectCalls):
     kind comes back. Dtypes: bool, all integers, float16, bfloat16, float32, float64, complex64, complex128.
 
     All collectives take `timeout` (seconds; the group's by default) and `async_op` (give back a `Work` at once), and
-    those that move data take `out` (an array for the result, which may be the input) and `algorithm` (a name from
+    those that move data take `out` (an array for the result, which may be the input), `algorithm` (a name from
     `hocket.plans.algorithms`, a function like those there, or a `Plan`, which is proved before it runs; by default the
-    fastest that folds in the order of ranks).
+    fastest that folds in the order of ranks) and `protect` (by default the group's).
+
+    A call that fails leaves its inputs as they were. Its `out`, or the array that it is called on in place, may hold a
+    part of the result, and `error.out_touched` tells whether; with `protect=True` it is as it was, too, for the price
+    of a copy.
 
     Threads of a rank may share a group: their calls take turns. But it is by the order in which they come that ranks
     know which call is which: threads whose calls come in another order on another rank make a mismatch, or, where the
@@ -80,7 +85,7 @@ class Group(PersistentCalls, Letters, ObjectCalls):
     tag of its own.
     """
 
-    def __init__(self, rank: int, links: Links, timeout: float) -> None:
+    def __init__(self, rank: int, links: Links, timeout: float, protect: bool = False) -> None:
         self.number = next(_numbers)
         self._rank, self._size = rank, len(links.fds)
         self._links = links
@@ -92,15 +97,18 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
         links.close_outboxes()
+        near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]
+        native.endpoint.sign(links.key, links.hosts[rank], near)
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
+        self._calls.on_break = partial(write_flight, native.endpoint, rank)
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls, trace, self.number)
         if line:
             line.enter(self.number, rank, names)
         self._mail = self._messages.core  # for the fast path
-        self._go = Dispatch(self._calls, native, timeout)
+        self._go = Dispatch(self._calls, native, timeout, protect)
         self._objects = Objects(self._go, self._messages)
         self._recovering, self._recovery = threading.Lock(), cast("Recovery | None", None)
         self._history: tuple[Loss, ...] = ()
@@ -122,6 +130,11 @@ class Group(PersistentCalls, Letters, ObjectCalls):
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self._go.timeout = self._go.seconds(float(seconds))
+
+    @property
+    def protect(self) -> bool:
+        """Whether calls that do not say so themselves (`protect`) leave their output as it was where they fail."""
+        return self._go.protect
 
     @property
     def topology(self) -> Topology:
@@ -181,7 +194,7 @@ class Group(PersistentCalls, Letters, ObjectCalls):
                 return None
             size = len(part.members)
             link = partial(meet_part, part, self._links, deadline=deadline, look=look)
-            return assemble(part.rank, size, self.timeout, link, self.topology.wire)
+            return assemble(part.rank, size, self.timeout, link, self.topology.wire, self.protect)
 
         return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
 
@@ -212,7 +225,7 @@ class Group(PersistentCalls, Letters, ObjectCalls):
             gone = tuple(sorted(recovery.gone))
             lost = Loss(gone, tuple(names[r] for r in gone), over.completed or 0, str(over), time.time())
             rank = recovery.members.index(self.rank)
-            group = formed(rank, links, self.timeout, self.topology.wire)
+            group = formed(rank, links, self.timeout, self.topology.wire, self.protect)
             group._history = (*self._history, lost)
             self._close(None)
             return group
@@ -283,6 +296,7 @@ def init(
     peers: Sequence[str | Sequence[str]] | None = None,
     secret: str | None = None,
     integrity: bool | None = None,
+    protect: bool | None = None,
 ) -> Group:
     """Meet the other ranks of the job and form the group of them all.
 
@@ -296,6 +310,9 @@ def init(
     `size` are their places, and `secret` is a text that all of them know and nobody else. With `integrity` all that
     goes between hosts carries a CRC32C, and a byte that changed on its way is an error; all ranks must agree on it.
     What is not given is read from RANK, WORLD_SIZE, HOCKET_RENDEZVOUS, HOCKET_SECRET and HOCKET_INTEGRITY.
+
+    With `protect`, or HOCKET_PROTECT=1, calls of this rank are made with `protect=True` where they do not say, also
+    those of subgroups: one that fails leaves its `out`, or the array that it is called on in place, as it was.
 
     Or each rank has a URL of its own, and nothing else is needed: `peers` has one for each rank, or a list of them,
     the same on all ranks. "tcp://host:port" is where that rank listens for ranks of any host, "rdma://host:port" the
@@ -318,7 +335,8 @@ def init(
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign))
+    protects = config.protect if protect is None else protect
+    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
 
 
 def _disconnect(links: Links, native: Native, arena: Arena) -> None:
@@ -328,17 +346,19 @@ def _disconnect(links: Links, native: Native, arena: Arena) -> None:
         native.endpoint.disown()
 
 
-def assemble(rank: int, size: int, timeout: float, meet: Callable[[int], Links], wire: int = 0) -> Group:
+def assemble(
+    rank: int, size: int, timeout: float, meet: Callable[[int], Links], wire: int = 0, protect: bool = False
+) -> Group:
     """The group of the ranks that `meet` links, each with an outbox of its own. `wire` is what is known of its links
-    (`hocket.tuning.wire`), if anything is."""
+    (`hocket.tuning.wire`), if anything is; `protect` as for `init`."""
     prometheus.serve(lambda: list(_open))
-    return formed(rank, assembled(size, meet), timeout, wire)
+    return formed(rank, assembled(size, meet), timeout, wire, protect)
 
 
-def formed(rank: int, links: Links, timeout: float, wire: int) -> Group:
+def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) -> Group:
     """The group over these links, which are its own from now on."""
     try:
-        group = Group(rank, links, timeout)
+        group = Group(rank, links, timeout, protect)
     except BaseException:
         links.close()
         raise

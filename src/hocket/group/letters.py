@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays.adopt import adopt, overlap, writable
 from ..calls.fastpath import RECV, SEND, fast_path
 from ..calls.messages import Envelope, Message, Received
+from ..errors import HocketError, touch
 from .member import Array, Member, integer
 
 T = TypeVar("T")
@@ -132,8 +133,10 @@ class Letters(Member):
         coming = self._messages.receive(source, out, tags[1], seconds, True)
         try:
             self._messages.send(given, dst, tags[0], seconds, False)
-        except BaseException:
-            coming.exception(0.0)  # it is given up
+        except BaseException as error:
+            lost = coming.exception(0.0)  # it is given up
+            if out is not None and (lost is None or (isinstance(lost, HocketError) and lost.out_touched)):
+                touch(error)
             raise
         return coming.wait()
 

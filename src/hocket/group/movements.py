@@ -41,13 +41,14 @@ class Movements(Member):
         algorithm: Algorithm = None,
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """The root's `x` on every rank.
 
         Off the root, `x` only tells the shape, dtype and kind that are expected; it may be None.
         """
         root = self._go.rank_of(root, "root")
-        how = How(out, algorithm, timeout, async_op, key=CacheKey(BROADCAST, x, None, out, root))
+        how = How(out, algorithm, timeout, async_op, key=CacheKey(BROADCAST, x, None, out, root), protect=protect)
         pattern = out if x is None else x
         if self.rank == root and x is None:
             raise TypeError("the root must give the array that is broadcast")
@@ -78,6 +79,7 @@ class Movements(Member):
         algorithm: Algorithm = None,
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """Each rank's part of the root's `x`, along axis 0. Off the root `x` is ignored and may be None.
 
@@ -85,7 +87,7 @@ class Movements(Member):
         """
         root = self._go.rank_of(root, "root")
         key = CacheKey(SCATTER, x, None, out, root) if sizes is None else None
-        how = How(out, algorithm, timeout, async_op, key=key)
+        how = How(out, algorithm, timeout, async_op, key=key, protect=protect)
         if self.rank != root:
             return self._go.learn("scatter", root, sizes, how)
         if x is None:
@@ -128,13 +130,16 @@ class Movements(Member):
         algorithm: Algorithm = None,
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """All ranks' `x` joined along axis 0 in the order of ranks, on every rank. A 0-d `x` gives the shape (size,).
 
         Without `sizes`, `x` has the same shape everywhere; with it, rank r gives `sizes[r]` rows.
         """
         key = CacheKey(ALL_GATHER, x, None, out, 0) if sizes is None else None
-        return self._go.do(self._joining("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, key=key)))
+        return self._go.do(
+            self._joining("all_gather", x, 0, sizes, How(out, algorithm, timeout, async_op, key=key, protect=protect))
+        )
 
     @overload
     def gather(self, x: Number, *, async_op: Literal[False] = ..., **how: Unpack[MovingPartsFrom]) -> Array | None: ...
@@ -157,11 +162,14 @@ class Movements(Member):
         algorithm: Algorithm = None,
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """As `all_gather`, but only `root` gets the result; the others get None, and their `out` is not touched."""
         root = self._go.rank_of(root, "root")
         key = CacheKey(GATHER, x, None, out, root) if sizes is None else None
-        return self._go.do(self._joining("gather", x, root, sizes, How(out, algorithm, timeout, async_op, key=key)))
+        return self._go.do(
+            self._joining("gather", x, root, sizes, How(out, algorithm, timeout, async_op, key=key, protect=protect))
+        )
 
     def _joining(self, name: str, x: Any, root: int, sizes: Sequence[int] | None, how: How) -> Call:
         array = adopt(x)
@@ -186,6 +194,7 @@ class Movements(Member):
         algorithm: Algorithm = None,
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """Part r of `x` goes to rank r; the result is the parts that came, joined along axis 0 in the order of ranks.
 
@@ -194,7 +203,7 @@ class Movements(Member):
         algorithm that needs equal parts is a ValueError: `bruck`, over four ranks or more.
         """
         key = CacheKey(ALL_TO_ALL, x, None, out, 0) if sizes is None else None
-        how = How(out, algorithm, timeout, async_op, key=key)
+        how = How(out, algorithm, timeout, async_op, key=key, protect=protect)
         parts = split(adopt(x).shape, self.size, sizes)
         dealing = self._dealing(x, parts, how)
         if sizes is None:

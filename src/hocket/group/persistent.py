@@ -20,10 +20,19 @@ class PersistentCalls(Reductions, Movements):
     """
 
     def all_reduce_init(
-        self, x: Any, op: Operator = "sum", *, out: Any = None, algorithm: Algorithm = None, order: Order = "same"
+        self,
+        x: Any,
+        op: Operator = "sum",
+        *,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        order: Order = "same",
+        protect: bool | None = None,
     ) -> Persistent:
         """An `all_reduce` to be made again and again."""
-        return self._go.persistent(self._reduction("all_reduce", x, op, How(out, algorithm, order=order)))
+        return self._go.persistent(
+            self._reduction("all_reduce", x, op, How(out, algorithm, order=order, protect=protect))
+        )
 
     def reduce_init(
         self,
@@ -34,9 +43,10 @@ class PersistentCalls(Reductions, Movements):
         out: Any = None,
         algorithm: Algorithm = None,
         order: Order = "same",
+        protect: bool | None = None,
     ) -> Persistent:
         """A `reduce` to be made again and again."""
-        root, how = self._go.rank_of(root, "root"), How(out, algorithm, order=order)
+        root, how = self._go.rank_of(root, "root"), How(out, algorithm, order=order, protect=protect)
         return self._go.persistent(self._reduction("reduce", x, op, how, root=root))
 
     def reduce_scatter_init(
@@ -48,25 +58,42 @@ class PersistentCalls(Reductions, Movements):
         out: Any = None,
         algorithm: Algorithm = None,
         order: Order = "same",
+        protect: bool | None = None,
     ) -> Persistent:
         """A `reduce_scatter` to be made again and again."""
         parts = split(adopt_elements(x).shape, self.size, sizes)
-        return self._go.persistent(self._reduction("reduce_scatter", x, op, How(out, algorithm, order=order), parts))
+        return self._go.persistent(
+            self._reduction("reduce_scatter", x, op, How(out, algorithm, order=order, protect=protect), parts)
+        )
 
     def scan_init(
-        self, x: Any, op: Operator = "sum", *, out: Any = None, algorithm: Algorithm = None, order: Order = "same"
+        self,
+        x: Any,
+        op: Operator = "sum",
+        *,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        order: Order = "same",
+        protect: bool | None = None,
     ) -> Persistent:
         """A `scan` to be made again and again."""
-        return self._go.persistent(self._reduction("scan", x, op, How(out, algorithm, order=order)))
+        return self._go.persistent(self._reduction("scan", x, op, How(out, algorithm, order=order, protect=protect)))
 
     def exscan_init(
-        self, x: Any, op: Operator = "sum", *, out: Any = None, algorithm: Algorithm = None, order: Order = "same"
+        self,
+        x: Any,
+        op: Operator = "sum",
+        *,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        order: Order = "same",
+        protect: bool | None = None,
     ) -> Persistent:
         """An `exscan` to be made again and again."""
-        return self._go.persistent(self._reduction("exscan", x, op, How(out, algorithm, order=order)))
+        return self._go.persistent(self._reduction("exscan", x, op, How(out, algorithm, order=order, protect=protect)))
 
     def broadcast_init(
-        self, x: Any = None, *, root: int = 0, out: Any = None, algorithm: Algorithm = None
+        self, x: Any = None, *, root: int = 0, out: Any = None, algorithm: Algorithm = None, protect: bool | None = None
     ) -> Persistent:
         """A `broadcast` to be made again and again. All ranks give `x` or `out`, by which they know what will come:
         TypeError where one gives neither."""
@@ -74,7 +101,7 @@ class PersistentCalls(Reductions, Movements):
         pattern = out if x is None and self.rank != root else x
         if pattern is None:
             raise TypeError("give x, and off the root x or out: a persistent broadcast has to know what will come")
-        return self._go.persistent(self._broadcasting(pattern, root, How(out, algorithm)))
+        return self._go.persistent(self._broadcasting(pattern, root, How(out, algorithm, protect=protect)))
 
     def scatter_init(
         self,
@@ -84,10 +111,11 @@ class PersistentCalls(Reductions, Movements):
         sizes: Sequence[int] | None = None,
         out: Any = None,
         algorithm: Algorithm = None,
+        protect: bool | None = None,
     ) -> Persistent:
         """A `scatter` to be made again and again. Off the root `out` must be given, by which a rank knows what will
         come: TypeError where it is not."""
-        root, how = self._go.rank_of(root, "root"), How(out, algorithm)
+        root, how = self._go.rank_of(root, "root"), How(out, algorithm, protect=protect)
         if self.rank == root:
             if x is None:
                 raise TypeError("the root must give the array that is scattered")
@@ -101,10 +129,16 @@ class PersistentCalls(Reductions, Movements):
         return self._go.persistent(self._scattering(out, None, part.dtype, shape, root, sizes, how))
 
     def all_gather_init(
-        self, x: Any, *, sizes: Sequence[int] | None = None, out: Any = None, algorithm: Algorithm = None
+        self,
+        x: Any,
+        *,
+        sizes: Sequence[int] | None = None,
+        out: Any = None,
+        algorithm: Algorithm = None,
+        protect: bool | None = None,
     ) -> Persistent:
         """An `all_gather` to be made again and again."""
-        return self._go.persistent(self._joining("all_gather", x, 0, sizes, How(out, algorithm)))
+        return self._go.persistent(self._joining("all_gather", x, 0, sizes, How(out, algorithm, protect=protect)))
 
     def gather_init(
         self,
@@ -114,15 +148,18 @@ class PersistentCalls(Reductions, Movements):
         sizes: Sequence[int] | None = None,
         out: Any = None,
         algorithm: Algorithm = None,
+        protect: bool | None = None,
     ) -> Persistent:
         """A `gather` to be made again and again."""
         root = self._go.rank_of(root, "root")
-        return self._go.persistent(self._joining("gather", x, root, sizes, How(out, algorithm)))
+        return self._go.persistent(self._joining("gather", x, root, sizes, How(out, algorithm, protect=protect)))
 
-    def all_to_all_init(self, x: Any, *, out: Any = None, algorithm: Algorithm = None) -> Persistent:
+    def all_to_all_init(
+        self, x: Any, *, out: Any = None, algorithm: Algorithm = None, protect: bool | None = None
+    ) -> Persistent:
         """An `all_to_all` of equal parts, to be made again and again."""
         parts = split(adopt(x).shape, self.size, None)
-        return self._go.persistent(self._dealing(x, parts, How(out, algorithm)))
+        return self._go.persistent(self._dealing(x, parts, How(out, algorithm, protect=protect)))
 
     def barrier_init(self) -> Persistent:
         """A `barrier` to be made again and again."""

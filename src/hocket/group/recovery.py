@@ -29,7 +29,7 @@ from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost, RendezvousError
 from ..rendezvous.cards import Card
 from ..rendezvous.doors import Door
-from ..rendezvous.links import Links, Terms, meet_at
+from ..rendezvous.links import Links, Terms, key_of, meet_at
 from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
 from ..words import named
@@ -150,7 +150,9 @@ class Recovery:
             if len(self.members) == 1:
                 return Links.alone(fd, terms)
             cards = [replace(Card.unpack(notes[r][2]), rank=i) for i, r in enumerate(self.members)]
-            return meet_at(door, cards, rank, fd, terms, deadline, self._look)
+            links = meet_at(door, cards, rank, fd, terms, deadline, self._look)
+            links.key = key_of(self._links.key, self._attempt, self.members)
+            return links
         finally:
             os.close(fd)
 

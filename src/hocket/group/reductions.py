@@ -40,6 +40,7 @@ class Reductions(Member):
         order: Order = "same",
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """The reduction of all ranks' `x`, element by element, on every rank.
 
@@ -49,7 +50,9 @@ class Reductions(Member):
         `order="any"` gives up the last of these for speed.
         """
         key = CacheKey(ALL_REDUCE, x, op, out, 0)
-        return self._go.do(self._reduction("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, key)))
+        return self._go.do(
+            self._reduction("all_reduce", x, op, How(out, algorithm, timeout, async_op, order, key, protect))
+        )
 
     @overload
     def reduce(
@@ -73,12 +76,13 @@ class Reductions(Member):
         order: Order = "same",
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """As `all_reduce`, but only `root` gets the result; the others get None, and their `out` is not touched."""
         root = self._go.rank_of(root, "root")
         key = CacheKey(REDUCE, x, op, out, root)
         return self._go.do(
-            self._reduction("reduce", x, op, How(out, algorithm, timeout, async_op, order, key), root=root)
+            self._reduction("reduce", x, op, How(out, algorithm, timeout, async_op, order, key, protect), root=root)
         )
 
     @overload
@@ -105,6 +109,7 @@ class Reductions(Member):
         order: Order = "same",
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """The reduction of all ranks' `x`, of which each rank gets its part of axis 0.
 
@@ -113,7 +118,7 @@ class Reductions(Member):
         parts = split(adopt_elements(x).shape, self.size, sizes)
         key = CacheKey(REDUCE_SCATTER, x, op, out, 0) if sizes is None else None
         return self._go.do(
-            self._reduction("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, key), parts)
+            self._reduction("reduce_scatter", x, op, How(out, algorithm, timeout, async_op, order, key, protect), parts)
         )
 
     @overload
@@ -133,6 +138,7 @@ class Reductions(Member):
         order: Order = "same",
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """The reduction of `x` over the ranks up to this one: rank r gets x₀ op x₁ op ... op xᵣ. As MPI_Scan.
 
@@ -140,7 +146,7 @@ class Reductions(Member):
         result is, bit for bit, that of the rank before `op` its own, and the last rank's is that of an `all_reduce`.
         """
         key = CacheKey(SCAN, x, op, out, 0)
-        return self._go.do(self._reduction("scan", x, op, How(out, algorithm, timeout, async_op, order, key)))
+        return self._go.do(self._reduction("scan", x, op, How(out, algorithm, timeout, async_op, order, key, protect)))
 
     @overload
     def exscan(
@@ -163,12 +169,15 @@ class Reductions(Member):
         order: Order = "same",
         timeout: float | None = None,
         async_op: bool = False,
+        protect: bool | None = None,
     ) -> Any:
         """The reduction of `x` over the ranks before this one: x₀ op ... op xᵣ₋₁, such as where this rank's part of
         something begins. As `scan`; the first rank, which has none before it, gets None, and its `out` is not touched.
         """
         key = CacheKey(EXSCAN, x, op, out, 0)
-        return self._go.do(self._reduction("exscan", x, op, How(out, algorithm, timeout, async_op, order, key)))
+        return self._go.do(
+            self._reduction("exscan", x, op, How(out, algorithm, timeout, async_op, order, key, protect))
+        )
 
     def _reduction(self, name: str, x: Any, op: Operator, how: How, parts: Parts | None = None, root: int = 0) -> Call:
         array = adopt_elements(x)

@@ -36,6 +36,7 @@ class Moving(TypedDict, total=False):
     out: Any
     algorithm: Algorithm
     timeout: float | None
+    protect: bool | None
 
 
 class MovingFrom(Moving, total=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ..errors import untouched
 from ..words import named
 
 WHOLE = 3  # tracebacks that are shown; of others the error alone
@@ -16,7 +17,7 @@ class Words(NamedTuple):
 
     trace: str
     error: str
-    key: str  # the same error, whatever the rank calls itself in it, and however long it had waited
+    key: str  # the same error, whatever the rank calls itself in it, however long it had waited, and touched what
 
 
 class LastWords:
@@ -35,7 +36,7 @@ class LastWords:
         found = re.compile(r"^\S", re.MULTILINE).search(text, begin + len(_TRACEBACK)) if begin >= 0 else None
         at = found.start() if found else len(text)
         error = text[at:] if text.endswith("\n") else text[at:] + "\n"
-        key = re.sub(r", for [\d.]+( to [\d.]+)? s$", "", error.replace(name, "*"), flags=re.MULTILINE)
+        key = re.sub(r", for [\d.]+( to [\d.]+)? s$", "", untouched(error.replace(name, "*")), flags=re.MULTILINE)
         self._words[rank] = Words(text[:at], error, key)
 
     def alike(self, rank: int) -> list[int]:

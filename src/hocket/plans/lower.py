@@ -143,6 +143,8 @@ class _Lowering:
                     raise NotInPlace
             else:
                 fold.sources.append(Source(move.sender, _mark(step, move.src), move.src))
+            put = not local and move.verb == COPY and move.dst == move.src and move.dst.buf == OUT
+            self.share.exposed |= put and self.users.only(move.sender, self.rank, move.dst)
             for slot in move.dst.slots():
                 written.setdefault(self._home(slot), fold)  # the first: what was there is gone for all others
             if self.weights and move.verb == REDUCE:

@@ -80,6 +80,7 @@ class Share:
     tmp_chunks: int
     sends: list[Send] = field(default_factory=list)
     receives: list[Receive] = field(default_factory=list)
+    exposed: bool = False  # peers may put something into this rank's `out`
 
     def bind(self, inp: Sizes, out: Sizes, itemsize: int) -> Rows:
         """The byte ranges, when chunk c of the input has `inp[c]` elements and chunk c of the output `out[c]`.
@@ -101,7 +102,7 @@ class Share:
                 SourceRow(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources
             ]
             receives.append(ReceiveRow(r.step, *place(r.span), sources, r.finished, r.before))
-        return Rows(sends, receives, int(ends[TMP][-1]))
+        return Rows(sends, receives, int(ends[TMP][-1]), self.exposed)
 
 
 class SendRow(NamedTuple):
@@ -145,6 +146,7 @@ class Rows(NamedTuple):
     sends: list[SendRow]
     receives: list[ReceiveRow]
     tmp_bytes: int
+    exposed: bool
 
     def heard(self, signals: bool) -> set[int]:
         """The peers that send this rank anything."""

@@ -18,7 +18,9 @@ keeps them out.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 import socket
 import weakref
 from contextlib import ExitStack, closing
@@ -82,7 +84,8 @@ class Links:
     host's ranks, where there are several hosts. The Links own all of them; `close` closes them. `crowd` ranks share the
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
-    has several; `close` closes them, too. `traces` tells which ranks write timelines.
+    has several; `close` closes them, too. `traces` tells which ranks write timelines. `key` is the group's: the same on
+    all of its ranks, and another one for every other group.
     """
 
     places: list[int]
@@ -98,6 +101,7 @@ class Links:
     ucx: dict[int, Ucx] = field(default_factory=dict)
     more: dict[int, list[socket.socket]] = field(default_factory=dict)
     traces: list[bool] = field(default_factory=list)
+    key: int = 0
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -159,7 +163,8 @@ class Links:
     @staticmethod
     def alone(fd: int, terms: Terms | None = None) -> Links:
         """Those of a world of one, whose outbox is a duplicate of `fd`."""
-        return Links([0], [None], [os.dup(fd)], [socket.gethostname()], [os.getpid()], [-1], [], 1, terms=terms)
+        hosts, pids = [socket.gethostname()], [os.getpid()]
+        return Links([0], [None], [os.dup(fd)], hosts, pids, [-1], [], 1, terms=terms, key=secrets.randbits(64))
 
     def name(self, rank: int) -> str:
         """How messages call a rank."""
@@ -239,7 +244,14 @@ def connect(
         door.told = True
         notes = exchange(store, rank, size, note, deadline, prefix)
         cards = [Card.read(note, terms.secret, f"{prefix}{writer}", writer, rank) for writer, note in enumerate(notes)]
-        return meet_at(door, cards, rank, fd, terms, deadline)
+        links = meet_at(door, cards, rank, fd, terms, deadline)
+        links.key = key_of(prefix, *cards)
+        return links
+
+
+def key_of(*words: object) -> int:
+    """A number of 64 bits, which only the same words have."""
+    return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:8], "little")
 
 
 def meet_at(

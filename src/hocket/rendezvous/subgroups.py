@@ -31,7 +31,7 @@ from ..deadline import Deadline
 from ..errors import CollectiveTimeout, PeerLost, RendezvousError
 from .cards import Card
 from .doors import Door
-from .links import Links, meet_at
+from .links import Links, key_of, meet_at
 from .parcels import Incoming, Outgoing
 from .sockets import explained
 
@@ -89,6 +89,12 @@ def meet(part: Part, links: Links, fd: int, deadline: Deadline, look: Callable[[
     is broken. Raises PeerLost, which names a member that died or left the parent, as soon as that shows;
     CollectiveTimeout, which names who is missing, at the deadline; RendezvousError where descriptors are used up.
     """
+    new = _meet(part, links, fd, deadline, look)
+    new.key = key_of(links.key, part.number, part.members)
+    return new
+
+
+def _meet(part: Part, links: Links, fd: int, deadline: Deadline, look: Callable[[list[int]], None]) -> Links:
     if part.door is not None and part.cards is not None and links.terms is not None:
         with explained("a subgroup cannot be formed"), closing(part.door):
             return meet_at(

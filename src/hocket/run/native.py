@@ -103,14 +103,16 @@ class Native:
         `received` are the elements that come from each rank in an all_to_all of uneven sizes.
         """
         inp, out = buffers.inp, buffers.target
-        key = (signature, plan, received, bool(np.may_share_memory(inp, out)), op)
+        in_place = not buffers.protects and bool(np.may_share_memory(inp, out))
+        key = (signature, plan, received, in_place, op)
         bound = self._programs.pop(key, None) or self._bind(*key)
         self._programs[key] = bound
         while len(self._programs) > MOST_PROGRAMS:
             with suppress(KeyError, RuntimeError, StopIteration):  # another thread has changed it meanwhile
                 del self._programs[next(iter(self._programs))]
         result, deliver = (buffers.deliver(), None) if buffers.direct else (None, buffers.deliver)
-        return Prepared(*bound, inp.ctypes.data, out.ctypes.data, (inp, out), result, deliver)
+        places = inp.ctypes.data, out.ctypes.data
+        return Prepared(*bound, *places, buffers.given, buffers.protects, (inp, out), result, deliver)
 
     def arena(self) -> Arena:
         """Memory that the other ranks read where it lies."""
@@ -143,6 +145,7 @@ class Native:
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
             signals=signals,
+            exposed=rows.exposed,
             dtype=DTYPES.get(signature.dtype, 0),  # of no matter to a custom operator
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),

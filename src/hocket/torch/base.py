@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ..calls.executor import Executor
-from ..config import job_route, job_secret, job_sockets
+from ..config import job_protect, job_route, job_secret, job_sockets
 from ..deadline import Deadline
 from ..group import assemble
 from ..places import made_at, place
@@ -48,7 +48,7 @@ class Base(dist.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
-        self._group = assemble(rank, size, timeout, partial(self._connect, timeout))
+        self._group = assemble(rank, size, timeout, partial(self._connect, timeout), protect=job_protect())
         self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.
         self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")

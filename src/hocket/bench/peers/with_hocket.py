@@ -60,6 +60,8 @@ class Hocket:
             options["root"] = root
         if task.algorithm:
             options["algorithm"] = authored(task.algorithm)
+        if task.form == "protect":
+            options["protect"] = True
         if task.form == "persistent":
             made: Run = getattr(group, f"{name}_init")(x, out=y, **options)
             return made

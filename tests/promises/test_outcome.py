@@ -1,0 +1,189 @@
+"""One outcome: whatever ends a group, all ranks that are left raise the same, and know alike what was completed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from moments import Signs
+from worlds import Died, World
+
+Own = Callable[[int], World]
+Verdict = tuple[str, str, tuple[int, ...], "int | None", str]
+
+
+def verdict(error: hocket.HocketError) -> Verdict:
+    return type(error).__name__, str(error), error.lost, error.completed, error.settled
+
+
+def ended(group: Any, until: Callable[[], object]) -> Verdict:
+    """What `until` raises, which calls until it does; and that every later call carries it."""
+    try:
+        while True:
+            until()
+    except hocket.HocketError as error:
+        said = verdict(error)
+    for call in (group.barrier, lambda: group.all_reduce(1.0)):
+        with pytest.raises(hocket.GroupBroken) as later:
+            call()
+        assert said[1] in str(later.value)
+        assert verdict(later.value)[2:] == said[2:]
+    return said
+
+
+def one(outcomes: list[Any]) -> Verdict:
+    """The verdict of all that are left: it is one."""
+    left = {outcome for outcome in outcomes if not isinstance(outcome, Died)}
+    assert len(left) == 1, left
+    return next(iter(left))
+
+
+# ---- the same on all -------------------------------------------------------------------------------------------------
+
+
+def until_one_dies(group: Any, victims: tuple[int, ...], count: int, calls: int) -> Verdict:
+    x = np.full(count, group.rank, np.float32)
+    done = [0]
+
+    def call() -> None:
+        if group.rank in victims and done[0] == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        group.all_reduce(x, algorithm="ring", order="any")
+        done[0] += 1
+
+    said = ended(group, call)
+    assert said[3] is not None
+    assert done[0] - said[3] == (1 if said[4] else 0) or done[0] == said[3], (
+        "what returned here, all completed or know of"
+    )
+    return said
+
+
+@pytest.mark.parametrize("count", [10, 1_000_000])
+@pytest.mark.parametrize("victims", [(0,), (2,), (1, 3)])
+def test_all_that_are_left_say_the_same(own: Own, victims: tuple[int, ...], count: int) -> None:
+    kind, text, lost, completed, _ = one(own(4).outcomes(until_one_dies, victims, count, 5))
+    assert kind == "PeerLost"
+    assert set(lost) <= set(victims)
+    assert lost
+    assert completed in (4, 5)
+    assert f"rank {lost[0]} (pid " in text
+
+
+def all_at_once(group: Any) -> Verdict:
+    """Each rank makes another call than all others: each finds an error of its own, about at the same time."""
+    group.barrier()
+    return ended(group, lambda: group.all_reduce(np.ones(group.rank + 1)))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_errors_that_all_find_at_once_are_one(own: Own, size: int) -> None:
+    world = own(size)
+    for _ in range(10):
+        kind, _, lost, completed, settled = one(world.outcomes(all_at_once, fresh=True))
+        assert (kind, lost, completed, settled) == ("MismatchError", (), 1, "")
+
+
+def late_to_the_news(group: Any, signs: Signs) -> Verdict:
+    """Rank 0 is in no call when rank 1 fails with a deadline of its own; rank 2 waits with it."""
+    if group.rank == 0:
+        signs.wait("failed")
+    said = ended(group, lambda: group.barrier(timeout=0.3 if group.rank == 1 else 60.0))
+    signs.give("failed")
+    return said
+
+
+def test_who_was_in_no_call_hears_the_same(own: Own, signs: Signs) -> None:
+    kind, text, lost, completed, settled = one(own(3).outcomes(late_to_the_news, signs))
+    assert (kind, lost, completed, settled) == ("CollectiveTimeout", (), 0, "")
+    assert "rank 1 (pid " in text.splitlines()[0]
+
+
+# ---- what was completed ----------------------------------------------------------------------------------------------
+
+
+class Oops(Exception):
+    pass
+
+
+def completed_by_one(group: Any, signs: Signs) -> tuple[str, Any]:
+    """Rank 0 has its result of call 2 when rank 1, which holds its own up in its operator, raises there."""
+    x = np.arange(5.0) + group.rank
+    group.barrier()
+
+    def operator(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        np.add(a, b, out)
+        if group.rank == 1:
+            signs.wait("rank 0 has it")
+            raise Oops("in the operator")
+
+    try:
+        result = group.all_reduce(x, operator, algorithm="one_shot")
+    except Oops:
+        result = None
+    signs.give(f"rank {group.rank} has it")
+    with pytest.raises(hocket.HocketError) as caught:
+        group.barrier()
+    return verdict(caught.value)[2:], result
+
+
+def test_a_result_that_not_all_got_is_named_on_all(own: Own, signs: Signs) -> None:
+    (said, result), (other, nothing) = own(2).run(completed_by_one, signs)
+    assert said == other
+    lost, completed, settled = said
+    assert (lost, completed) == ((), 1)
+    assert settled.startswith("call 2, all_reduce(float64[5], op=")
+    assert result.tolist() == [1.0, 3.0, 5.0, 7.0, 9.0]  # it was right; and nobody else has it
+    assert nothing is None
+
+
+def in_peace(group: Any) -> Verdict | None:
+    group.barrier()
+    if group.rank == 1:
+        group.close()
+        return None
+    return ended(group, group.barrier)
+
+
+def test_who_left_in_peace_is_lost_to_who_still_calls(own: Own) -> None:
+    first, nothing, third = own(3).outcomes(in_peace)
+    assert nothing is None
+    assert first == third
+    kind, text, lost, completed, settled = first
+    assert (kind, lost, completed, settled) == ("PeerLost", (1,), 1, "")
+    assert "left the group" in text
+
+
+# ---- who is stopped --------------------------------------------------------------------------------------------------
+
+
+def stops(group: Any, signs: Signs) -> Verdict:
+    """Rank 1 stops itself, and goes on when the others have given it up."""
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    said = ended(group, group.barrier)
+    if group.rank == 0:
+        signs.give("given up")
+    return said
+
+
+def test_who_is_stopped_is_given_up_long_before_the_deadline(own: Own, signs: Signs) -> None:
+    world = own(3)
+    world.start(stops, signs, timeout=60)
+    signs.wait("given up")
+    os.kill(world.processes[1].pid, signal.SIGCONT)
+    outcomes = world.finish()
+    assert outcomes[0] == outcomes[2]
+    kind, text, lost, completed, _ = outcomes[0]
+    assert (kind, lost, completed) == ("PeerLost", (1,), 1)
+    assert "stopped" in text
+    kind, text, lost, completed, _ = outcomes[1]
+    assert (kind, lost, completed) == ("PeerLost", (1,), 1)
+    assert text.startswith("the others went on without rank 1 (pid ")
