@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -177,12 +178,9 @@ void Endpoint::describe(uint64_t fingerprint, const std::string& text) {
 
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
-  bool over = false;
-  for (int peer : far) {
-    bell.hear(peer);
-    over = over || boxes[peer]->stands[0].version() != 0;
-  }
-  if (over) settlement.turn();
+  for (int peer : far) bell.hear(peer);
+  const auto has_begun = [](const Outbox* box) { return box->stands[0].version() != 0; };
+  if (listens && std::any_of(boxes.begin(), boxes.end(), has_begun)) settlement.turn();
   board.meet(peers, *this, deadline);
   recorder.leave();
 }
