@@ -288,6 +288,8 @@ NB_MODULE(_core, m) {
           },
           "attempt"_a, "formed"_a, "card"_a)
       .def("notes", &notes)
+      .def_prop_ro("absence",
+                   [](const Endpoint& self) { return std::chrono::duration<double>(self.absence()).count(); })
       .def("absent", [](Endpoint& self) { return listed(self.absent(), self.size()); })
       .def("settle", &settle, "round"_a, "failed"_a, "text"_a, "lost"_a, "patience"_a)
       .def(

@@ -126,6 +126,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
   // call failed hears what others have found meanwhile: throws what ended the group.
   std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
+  // For how long this process did not run, the last time that links might have been given up for it.
+  Clock::duration absence() const { return keeper_ ? keeper_->absence() : Clock::duration::zero(); }
   bool is_over() { return settlement.settled(); }
   // What the group came to, once it is over.
   Settlement::Outcome outcome() { return settlement.outcome(); }

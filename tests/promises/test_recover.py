@@ -1,4 +1,7 @@
-"""Those that are left of a group form a new one: the same members on all, or none."""
+"""Those that are left of a group form a new one: the same members on all, or none.
+
+Over TCP each rank counts as a host of its own, and half of them with rank 0 may be lost: so they go on as a minority.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def again_and_again(group: Any, rounds: list[tuple[int, ...]]) -> list[tuple[Any
     for victims in rounds:
         mine = members[lived.rank]
         fail(lived, tuple(members.index(victim) for victim in victims))
-        lived = lived.recover()
+        lived = lived.recover(allow_minority=True)
         members = [r for r in members if r not in victims]
         assert members[lived.rank] == mine
         works(lived, members)
@@ -87,7 +90,7 @@ def nobody_is_lost(group: Any) -> int:
     for turn in range(10):
         with pytest.raises((hocket.HocketError, ArithmeticError)):
             group.all_reduce(np.ones(2 + (turn % 2 and group.rank == 1)), operator if turn % 2 == 0 else "sum")
-        group = group.recover()
+        group = group.recover(allow_minority=True)
         works(group, list(range(group.size)))
         before.append(held())
     group.close()
@@ -101,7 +104,7 @@ def test_a_group_in_which_nobody_is_lost_is_formed_anew(own: Own) -> None:
 
 def needs_an_error(group: Any) -> None:
     with pytest.raises(hocket.HocketError, match="nothing has ended this group"):
-        group.recover()
+        group.recover(allow_minority=True)
     works(group, list(range(group.size)))
 
 
@@ -124,11 +127,11 @@ def in_the_middle(group: Any, victim: int, method: str, when: int) -> list[Any]:
                 return getattr(endpoint, name)
 
         group._calls.endpoint = Mortal()
-    group = group.recover()
+    group = group.recover(allow_minority=True)
     if group.size > len(members):  # it belonged to the new group already
         with pytest.raises(hocket.PeerLost):
             group.barrier()
-        group = group.recover()
+        group = group.recover(allow_minority=True)
     works(group, members)
     group.close()
     return [rank, group.size, sorted(name for loss in group.history for name in loss.names)]
@@ -160,10 +163,10 @@ def wakes(group: Any, signs: Signs) -> str:
         first = error
     whole[:] = 5
     if group.rank == 1:
-        with pytest.raises(hocket.PeerLost, match="went on without rank 1"):
+        with pytest.raises(hocket.HocketError, match="went on without rank 1|are no majority"):
             group.recover()
         return str(first)
-    new = group.recover()
+    new = group.recover(allow_minority=True)
     works(new, [0, 2])
     if new.rank == 0:
         signs.give("recovered")
@@ -174,7 +177,7 @@ def wakes(group: Any, signs: Signs) -> str:
     return str(first)
 
 
-def test_who_wakes_up_late_changes_nothing(own: Own, signs: Signs) -> None:
+def test_who_wakes_up_late_changes_nothing(own: Own, signs: Signs, transport: str) -> None:
     world = own(3)
     world.start(wakes, signs, timeout=60)
     pid = world.processes[1].pid
@@ -186,8 +189,11 @@ def test_who_wakes_up_late_changes_nothing(own: Own, signs: Signs) -> None:
     first, zombie, third = world.finish()
     assert first == third
     assert "rank 1 (pid " in first
-    assert zombie.startswith("the others went on without rank 1 (pid ")
-    assert first in zombie
+    if transport == "shm":
+        assert zombie.startswith("the others went on without rank 1 (pid ")
+        assert first in zombie
+    else:  # what was on its way to it kept them from telling it that
+        assert zombie.startswith("the others may have gone on without rank 1 (pid ")
 
 
 def some_do_not_come(group: Any) -> Any:
@@ -195,7 +201,7 @@ def some_do_not_come(group: Any) -> Any:
     if group.rank == 2:
         group.close()
         return None
-    new = group.recover()
+    new = group.recover(allow_minority=True)
     works(new, [1, 3])
     return new.size
 
@@ -208,10 +214,10 @@ def one_is_late(group: Any, signs: Signs) -> Any:
     fail(group, (0,))
     if group.rank == 2:
         signs.wait("without it")
-        with pytest.raises(hocket.PeerLost, match="did not call recover"):
+        with pytest.raises(hocket.HocketError, match="did not call recover|are no majority"):
             group.recover()
         return None
-    new = group.recover(timeout=1.5)
+    new = group.recover(timeout=1.5, allow_minority=True)
     works(new, [1, 3])
     signs.give("without it")
     return new.size

@@ -57,6 +57,12 @@ bool Keeper::is_awake(Clock::time_point now) const {
          std::chrono::duration_cast<Clock::duration>(4 * tick).count();
 }
 
+Clock::duration Keeper::absence() const {
+  const auto listened = listened_.load(std::memory_order_acquire);
+  const Clock::duration now = Clock::now().time_since_epoch() - Clock::duration(listened);
+  return listened != 0 && now > absence_ ? now : Clock::duration(absent_.load(std::memory_order_relaxed));
+}
+
 Keeper::~Keeper() {
   stop();
   ::close(stop_);
@@ -87,6 +93,7 @@ void Keeper::keep() {
     if (polls[0].revents != 0) return;
     const auto now = Clock::now();
     bool news = false;
+    if (now - before > absence_) absent_.store((now - before).count(), std::memory_order_relaxed);
     for (Link* link : links_) {
       if (now - before > absence_) link->forgive(now);
       news |= link->turn();

@@ -20,6 +20,8 @@ class Keeper {
   ~Keeper();
   // Ends the thread; in a forked child there is none. What else is asked of it may be asked for as long as it is there.
   void stop();
+  // For how long this process did not run, the last time that this was long; it may have woken just now.
+  Clock::duration absence() const;
   // Whether it has listened to all links just now.
   bool is_awake(Clock::time_point now) const;
   Keeper(const Keeper&) = delete;
@@ -33,6 +35,7 @@ class Keeper {
   const Clock::duration life_, between_beats_;
   const Clock::duration absence_;  // of this process, which was stopped, or had no core, that tells nothing of others
   const int born_, stop_;
+  std::atomic<Clock::duration::rep> absent_{0};
   std::atomic<Clock::duration::rep> listened_{0};  // when it last had
   std::thread thread_;
 };

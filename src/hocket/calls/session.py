@@ -227,6 +227,8 @@ class Session:
         if self.rank in lost:
             me, error = self.names[self.rank], PeerLost
             text = f"the others went on without {me}, which they took for lost. They were told: {text}"
+        elif 2 * len(lost) >= len(self.names) and (seconds := self.endpoint.absence):
+            text = f"the others may have gone on without {self.names[self.rank]}, stopped for {seconds:.1f} s: {text}"
         call = f"call {reached}, {title}," if reached > completed else ""
         if call:
             text += f"\n  {call} ended well on some ranks, but not on all: its result is not to be used"
