@@ -116,16 +116,23 @@ class World:
             self.group = ""
         return outcomes
 
-    def start(self, function: Callable[..., Any], *args: Any, fresh: bool = False, timeout: float = TIMEOUT) -> None:
-        """Begin; `finish` must follow."""
-        if not all(process.is_alive() for process in self.processes) or not self.processes:
+    def start(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        fresh: bool = False,
+        timeout: float = TIMEOUT,
+        without: Collection[int] = (),
+    ) -> None:
+        """Begin; `finish` must follow. Where ranks are left out, the others keep their group."""
+        if not without and not (self.processes and all(process.is_alive() for process in self.processes)):
             self.close()
             self._open()
         if fresh or not self.group:
             self.group = f"{os.getpid()}.{next(_jobs)}"
         command = pickle.dumps((self.group, timeout, function, args))
-        for pipe in self.pipes:
-            pipe.send_bytes(command)
+        for rank in set(range(self.size)).difference(without):
+            self.pipes[rank].send_bytes(command)
 
     def start_alone(self, function: Callable[..., Any], *args: Any, without: Collection[int] = ()) -> None:
         """Begin `function(None, *args)`, after each of these ranks has left its group; `finish` must follow."""

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -20,6 +21,7 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
+constexpr std::chrono::milliseconds moment{20};  // that it takes to write a note
 constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
@@ -177,6 +179,8 @@ void Endpoint::describe(uint64_t fingerprint, const std::string& text) {
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
   for (int peer : far) bell.hear(peer);
+  const auto has_begun = [](const Outbox* box) { return box->stands[0].version() != 0; };
+  if (listens && std::any_of(boxes.begin(), boxes.end(), has_begun)) settlement.turn();
   board.meet(peers, *this, deadline);
   recorder.leave();
 }
@@ -204,6 +208,11 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 
 void Endpoint::end(const Failure& failure) {
   recorder.fail();
+  // What others have settled counts, and was said before they left.
+  for (bool over = listens; over && !settlement.begun();) {
+    for (int peer : far) bell.hear(peer);
+    over = settlement.turn();
+  }
   Ranks lost = absent();
   if (const int peer = failure.peer; peer >= 0) {
     if (failure.kind == Failure::peer_lost || (failure.kind == Failure::timeout && liveness.is_stopped(peer))) {
@@ -245,10 +254,10 @@ void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card)
 std::vector<Outbox::Note> Endpoint::notes() {
   for (int peer : far) bell.hear(peer);
   std::vector<Outbox::Note> all(static_cast<size_t>(size()));
+  const auto until = Clock::now() + moment;
   for (size_t peer = 0; peer < all.size(); ++peer) {
-    while (!boxes[peer]->note.read(all[peer])) {
-      if (is_missing(static_cast<int>(peer))) break;  // in the middle of writing it, perhaps
-    }
+    while (!boxes[peer]->note.read(all[peer]) && Clock::now() < until) {
+    }  // who was stopped or killed in the middle of writing it has said nothing
     all[peer].bytes = std::min<uint32_t>(all[peer].bytes, card_bytes);
   }
   return all;
@@ -263,12 +272,15 @@ Ranks Endpoint::absent() {
 }
 
 Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
-  Settlement settlement(
-      rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); }, round,
-      patience);
-  settlement.find(found, lost);
-  await(settlement);
-  return settlement.outcome();
+  std::unique_ptr<Settlement>& settlement = rounds_[round];
+  if (!settlement) {
+    settlement = std::make_unique<Settlement>(
+        rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); },
+        round, patience);
+    settlement->find(found, lost);
+  }
+  await(*settlement);
+  return settlement->outcome();
 }
 
 // Whom nobody need wait for who settles what ended the group.

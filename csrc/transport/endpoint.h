@@ -13,6 +13,7 @@
 // what waits looks at all of them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -133,8 +134,9 @@ class Endpoint : private Parts, public Channels, public Agreement {
   std::string title_of(uint64_t call) const { return board.title(rank(), call); }
 
   // For those that form a new group when this one is over: where this rank is to be found, and what each of the others
-  // has said of that; who is gone; and what they settle in one of the rounds, of which each is for one time. `found`
-  // and `lost` are what this rank says of it; who does not begin within a `patience` is taken for lost.
+  // has said of that; who is gone; and what they settle in one of the rounds, each of which is settled once, and who
+  // asks again is told the same. `found` and `lost` are what this rank says of it; who does not begin within a
+  // `patience` is taken for lost.
   void say_where(uint32_t attempt, bool formed, const std::string& card);
   std::vector<Outbox::Note> notes();
   Ranks absent();
@@ -163,6 +165,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   std::atomic<bool> closing_{false}, fenced_{false};
   std::atomic<bool> whole_{false};  // for the keeper, which is there before it
   std::unique_ptr<Mailbox> mailbox_;
+  std::array<std::unique_ptr<Settlement>, rounds> rounds_;
   std::atomic<uint32_t> next_heard_{0};  // in turn, of all links
   std::unique_ptr<tcp::Keeper> keeper_;  // where there are links
   std::mutex reports_;                   // of what this rank is in, and:

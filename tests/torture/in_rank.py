@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from scenario import ALGORITHMS, HARMLESS, Trial
+from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
 from workloads import STEPS
 
 import hocket
@@ -29,12 +29,38 @@ class Oops(Exception):
     """What a fault raises."""
 
 
+class Verdict(NamedTuple):
+    """What an error says of the end of a group: the same on all ranks that are left."""
+
+    kind: str
+    text: str
+    lost: tuple[int, ...]
+    completed: int
+    settled: str
+
+
+def verdict(error: BaseException | None) -> Verdict | None:
+    """That of the innermost cause that has one; without the words where that is an exception of this rank's own."""
+    found = None
+    while error is not None:
+        if isinstance(error, hocket.HocketError) and error.completed is not None:
+            own = error.__cause__ is not None and not isinstance(error.__cause__, hocket.HocketError)
+            kind, text = ("", "") if own else (type(error).__name__, str(error))
+            found = Verdict(kind, text, error.lost, error.completed, error.settled)
+        error = error.__cause__
+    return found
+
+
 class Report(NamedTuple):
-    """What became of a rank: "ok", or the name of the error that ended it; and what is wrong with that."""
+    """What became of a rank: "ok", or the name of the error that ended it; what is wrong with that; what it was told of
+    the end of its group; how many calls of that it has completed, where they were counted; and whether it is out."""
 
     outcome: str
     text: str
-    findings: list[tuple[str, str]]  # (HANG, WRONG, RAW or LEAK; what)
+    findings: list[tuple[str, str]]  # (HANG, WRONG, RAW, LEAK or SPLIT; what)
+    verdict: Verdict | None = None
+    good: int | None = None
+    left: bool = False
 
 
 class Context:
@@ -52,6 +78,9 @@ class Context:
         self.named: dict[str, np.ndarray] = {}
         self.inputs: list[tuple[np.ndarray, np.ndarray]] = []  # that must not change, and what they were
         self.refilled = False
+        self.good = group._calls.endpoint.survey(0.0, False)[group.rank][2]  # calls that this rank has completed
+        self.groups: list[Any] = []  # that came after this one,
+        self.kept: list[tuple[np.ndarray, np.ndarray]] = []  # and arrays there, and what is in them
 
     # ---- for the workloads
 
@@ -78,13 +107,19 @@ class Context:
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Make a call, with the trial's timeout, and see whether it ends in time."""
         begin = time.monotonic()
+        limit = PROMISED.get(self.trial.fault, self.trial.timeout)
+        if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
+            limit = self.trial.timeout if self.trial.fault == "exit" else limit
         try:
-            return function(*args, timeout=self.trial.timeout, **options)
+            result = function(*args, timeout=self.trial.timeout, **options)
+            self.good += 1
+            return result
         finally:
             took = time.monotonic() - begin
-            mine = self.rank == self.trial.victim and self.trial.fault.startswith("stopped")
-            if took > self.trial.timeout + SLACK and not mine:
-                self.find("HANG", f"a call with timeout {self.trial.timeout} took {took:.1f} s")
+            mine = self.rank in (self.trial.victim, self.trial.second) and "stop" in self.trial.fault
+            mine = mine or (self.rank == self.trial.victim and self.trial.fault == "zombie")
+            if took > limit + SLACK and not mine:
+                self.find("HANG", f"a call that may take {limit} s took {took:.1f} s")
 
     def same(self, got: Any, expected: np.ndarray, what: str) -> None:
         """A result that was given as such is right, bit for bit."""
@@ -121,6 +156,9 @@ class Context:
             wrong = np.flatnonzero(x != (np.arange(len(x)) * 3 + i) % 101)
             if len(wrong):
                 self.find("WRONG", f"{len(wrong)} of {len(x)} elements written after the error, from {wrong[0]} on")
+        for x, before in self.kept:
+            if (x != before).any():
+                self.find("WRONG", "an array of the new group changed")
         for whole in self.wholes:
             if (whole[:MARGIN] != 77).any() or (whole[-MARGIN:] != 77).any():
                 self.find("WRONG", "memory beside an array of a call was written")
@@ -129,6 +167,9 @@ class Context:
 NOW: list[Context] = []  # the trial that this process is in
 BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
 ARMED = [False]  # whether SIGINT interrupts
+# Of whose calls some are several; and faults that make calls themselves.
+MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
+UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")
 
 
 def play(group: Any, trial: Trial, board: str) -> Report:
@@ -138,7 +179,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     NOW[:] = [ctx]
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGUSR2, lambda *_: _handler(ctx))
-    outcome, text = "ok", ""
+    outcome, text, told, left = "ok", "", None, False
     try:
         ARMED[0] = True
         for k in range(trial.rounds):
@@ -149,22 +190,26 @@ def play(group: Any, trial: Trial, board: str) -> Report:
             ctx.look_at_inputs()
         ctx.call(group.barrier)
         ARMED[0] = False
-        if trial.fault == "mismatch":
+        if trial.first == "mismatch":
             ctx.find("WRONG", "a call that differs went unnoticed")
     except BaseException as error:
         ARMED[0] = False
-        outcome, text = _judge(ctx, error)
+        outcome, text, left = _judge(ctx, error)
+        told = verdict(error) if trial.workload not in APART and trial.fault != "no descriptors" else None
     finally:
         ARMED[0] = False
         rounds[ctx.rank] = 1 << 40
     if ctx.child:
         os.kill(ctx.child, signal.SIGKILL)
         os.waitpid(ctx.child, 0)
-    return Report(outcome, text, ctx.findings)
+    counted = trial.workload not in MANIFOLD and trial.first not in UNCOUNTED and outcome != "KeyboardInterrupt"
+    good = ctx.good if counted else None
+    return Report(outcome, text, ctx.findings, told, good, left)
 
 
-def _judge(ctx: Context, error: BaseException) -> tuple[str, str]:
-    """What an error is called; after it the inputs are as they were, and the arrays are filled anew."""
+def _judge(ctx: Context, error: BaseException) -> tuple[str, str, bool]:
+    """What an error is called; after it the inputs are as they were, and the arrays are filled anew. Whether this rank
+    leaves then."""
     trial, mine = ctx.trial, ctx.rank == ctx.trial.victim
     own: tuple[type[BaseException], ...] = (Oops, KeyboardInterrupt) if mine else ()
     public = isinstance(error, hocket.HocketError)
@@ -175,10 +220,12 @@ def _judge(ctx: Context, error: BaseException) -> tuple[str, str]:
         ctx.find("WRONG", f"a call failed, and nothing had happened: {type(error).__name__}: {error}")
     if trial.fault != "closed":  # its arrays are
         ctx.look_at_inputs()
-    ctx.refill()
-    if not public:
+    left = trial.fault == "closed" and mine
+    if not public and (trial.seed % 3 or trial.workload in MANIFOLD):  # of which calls may still be in flight
         ctx.group.__exit__(type(error), error, None)
-    return type(error).__name__, str(error)
+        left = True
+    ctx.refill()
+    return type(error).__name__, str(error), left
 
 
 def warm_up(group: Any) -> None:
@@ -195,6 +242,8 @@ def settle(_: None) -> Report:
     if NOW:
         ctx = NOW.pop()
         ctx.findings.clear()
+        while ctx.groups:
+            ctx.groups.pop().close()
         ctx.look_at_refilled()
         findings = list(ctx.findings)
         ctx.__dict__.clear()  # the arrays, and whatever else knows the group
@@ -242,7 +291,7 @@ def _handler(ctx: Context) -> None:
 
 def _inject(ctx: Context) -> None:
     """The fault, where it comes from within; some need a call that all ranks make."""
-    fault, mine = ctx.trial.fault, ctx.rank == ctx.trial.victim
+    fault, mine = ctx.trial.first, ctx.rank == ctx.trial.victim
     if fault.startswith("operator"):
         if mine:
             ctx.fault = _raise if fault == "operator raises" else lambda: _busy(ctx.trial.timeout + 0.4)

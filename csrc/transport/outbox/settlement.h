@@ -65,6 +65,8 @@ class Settlement {
     if (settled()) throw outcome().failure;
   }
   bool settled();
+  // Between hosts: whether this rank has taken a stand.
+  bool begun() const { return stage_.load(std::memory_order_acquire) != Outbox::Stand::none; }
   // Of a group that has settled.
   Outcome outcome();
 

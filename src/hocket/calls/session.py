@@ -109,16 +109,21 @@ class Session:
             return function()
         except HocketError as error:  # what concerns all ranks, all are told in the same words
             self.errors[type(error).__name__] += 1
-            kind = next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL)
-            told = untouched(str(error))
+            kind, told = self._told(error)
             settled = self._break(error, kind, told)
             if settled is None or error.out_touched or str(settled).startswith(told):
                 raise
             raise settled from error
         except BaseException as error:
             self.errors[type(error).__name__] += 1
-            self._break(error, INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}")
+            self._break(error, *self._told(error))
             raise
+
+    def _told(self, error: BaseException) -> tuple[int, str]:
+        """The kind and the words of an error, for all ranks."""
+        if not isinstance(error, HocketError):
+            return INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}"
+        return next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL), untouched(str(error))
 
     def look(self, waited_for: int, what: str, deadline: Deadline) -> None:
         """What every wait does now and then: raises where this call cannot go on."""
@@ -239,6 +244,8 @@ class Session:
             raise GroupBroken("this group is closed")
         self.require_outside("recover()")
         over = self.settled()
+        if over is None and self._broken is not None:  # another thread is about to say so, or was interrupted in that
+            over = self._break(self._broken, *self._told(self._broken))
         if over is None:
             absent = self.endpoint.absent()
             if not absent:

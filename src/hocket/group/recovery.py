@@ -8,6 +8,8 @@ attempt 1  come     each says that it is there, and where its door is, and waits
 attempt 2  ...      where one was lost on the way
 ```
 
+Who is interrupted, and calls recover() again, takes the attempt up from its beginning: what was settled remains so.
+
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
 which outlive their ranks.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -59,7 +61,8 @@ class Recovery:
     def __init__(self, endpoint: Endpoint, rank: int, links: Links, over: HocketError) -> None:
         self._endpoint, self._rank, self._links = endpoint, rank, links
         self._size = len(links.pids)
-        self._attempt = 0
+        self._attempt = 1
+        self._linked = 0  # the attempt in which it last began to
         self.gone = set(over.lost)
         self.over = over
         self.members: list[int] = []
@@ -70,12 +73,12 @@ class Recovery:
         Raises PeerLost where the others went on without this rank, HocketError where those that are left are too few,
         CollectiveTimeout at the deadline.
         """
-        while deadline.left() and self._attempt < ATTEMPTS:
-            self._attempt += 1
+        me = self._links.name(self._rank)
+        while deadline.left() and self._attempt <= ATTEMPTS:
             links = self._try(deadline, allow_minority)
             if links is not None:
                 return links
-        me = self._links.name(self._rank)
+            self._attempt += 1
         if not deadline.left():
             raise CollectiveTimeout(f"{me} timed out after {deadline} of recover(): others were lost again and again")
         raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
@@ -85,21 +88,27 @@ class Recovery:
         with (
             explained("a new group cannot be formed"),
             closing(Door.open(terms.towards, terms.sockets.interface)) as door,
+            ExitStack() as undo,
         ):
             card = terms.card(door, self._rank).pack()
             self._endpoint.say_where(self._attempt, False, card)
             self._await(lambda notes: all(a >= self._attempt for a, _, _ in notes.values()), deadline.left() * _COMING)
             self._settle_members(deadline, allow_minority)
             links = None
-            with suppress(HocketError, OSError):
-                links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
-            if links is not None:
+            if self._linked < self._attempt:  # not where it was interrupted in that
+                self._linked = self._attempt
+                with suppress(HocketError, OSError):
+                    links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
+            if links is None:
+                self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
+            else:
+                undo.callback(links.close)
                 self._endpoint.say_where(self._attempt, True, card)
-                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), _FORMING, all_of_them=True)
+                seconds = min(deadline.left(), _FORMING)
+                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), seconds, all_of_them=True)
             if self._all_formed(links):
+                undo.pop_all()
                 return links
-        if links is not None:
-            links.close()
         return None
 
     def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
@@ -132,14 +141,14 @@ class Recovery:
         ready = self._await(
             lambda n: all(a == self._attempt for a, _, _ in n.values()), deadline.left(), all_of_them=True
         )
-        if not ready:
+        notes = self._notes()
+        if not ready or not all(card for _, _, card in notes.values()):
             raise PeerLost("not all of those that were left are there")
         rank = self.members.index(self._rank)
         fd = create_outbox(len(self.members))
         try:
             if len(self.members) == 1:
                 return Links.alone(fd, terms)
-            notes = self._notes()
             cards = [replace(Card.unpack(notes[r][2]), rank=i) for i, r in enumerate(self.members)]
             links = meet_at(door, cards, rank, fd, terms, deadline, self._look)
             links.key = key_of(self._links.key, self._attempt, self.members)
@@ -153,7 +162,10 @@ class Recovery:
         failed, lost = self._endpoint.settle(
             2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE
         )
-        good = not failed and set(lost) == self.gone and links is not None
+        good = not failed and set(lost) == self.gone
+        if good and links is None:  # it had said that it has formed them
+            me = self._links.name(self._rank)
+            raise PeerLost(f"the others went on without {me}, whose recover() was ended by an interrupt or an error")
         self.gone = set(lost)
         return good
 
@@ -169,22 +181,25 @@ class Recovery:
     def _look(self, _: list[int]) -> None:
         """While members link: whether all can still come."""
         lost = [r for r in self._endpoint.absent() if r in self.members]
-        ahead = [r for r, (attempt, _, _) in self._notes().items() if attempt > self._attempt]
-        if lost or ahead:
-            raise PeerLost(f"{named(lost or ahead)} of those that were left did not form the new group")
+        lost += [r for r, note in self._notes().items() if self._gave_up(note)]
+        if lost:
+            raise PeerLost(f"{named(lost)} of those that were left did not form the new group")
 
     def _await(self, ready: Callable[[Notes], bool], seconds: float, *, all_of_them: bool = False) -> bool:
-        """Until what those that are there say is `ready`; False where time is over, one is in a later attempt, or one
-        is gone of whom `all_of_them` are needed."""
+        """Until what those that are there say is `ready`; False where time is over or, if `all_of_them` are needed,
+        where one is gone or has given up this attempt."""
         deadline = Deadline(seconds)
         absent: set[int] = set()
         while True:
             notes = {r: note for r, note in self._notes().items() if r not in absent}
             if ready(notes):
                 return not absent or not all_of_them
-            if any(attempt > self._attempt for attempt, _, _ in notes.values()) or not deadline.left():
-                return False
             absent = set(self._endpoint.absent()) - self.gone
-            if absent and all_of_them:
+            if not deadline.left() or (all_of_them and (absent or any(map(self._gave_up, notes.values())))):
                 return False
             time.sleep(_POLL)
+
+    def _gave_up(self, note: tuple[int, bool, bytes]) -> bool:
+        """Whether who says that is through with this attempt: without a door, or in a later one."""
+        attempt, _, card = note
+        return attempt > self._attempt or (attempt == self._attempt and not card)

@@ -1,0 +1,175 @@
+"""After a trial, as one rank lives it: what it was told of the end, and the group of those that are left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import in_rank
+import numpy as np
+from in_rank import NOW, SLACK, Context, Verdict, verdict
+from scenario import Trial
+
+import hocket
+
+TOO_FEW = "are no majority"  # of ranks of several hosts
+LIMIT = 10.0  # seconds of recover()
+WORK_BYTES = 4096
+
+
+class Onward(NamedTuple):
+    """What became of a rank that called recover(): "whole" (nothing had ended its group), "regrouped", or the name of
+    the error; what it was told of the end; the ranks of the new group as they were in the old one, and its history."""
+
+    outcome: str
+    text: str
+    findings: list[tuple[str, str]]
+    verdict: Verdict | None
+    members: tuple[int, ...] = ()
+    history: tuple[Any, ...] = ()
+
+
+def go_on(group: Any, trial: Trial) -> Onward:
+    """The next call says what ended the group; then comes another one. Whoever is lost in that, too, is left out."""
+    ctx = NOW[0]
+    ctx.findings = []
+    if not ctx.refilled:
+        ctx.refill()
+    told, first = None, ""
+    try:
+        ctx.call(group.barrier)
+        whole = True
+    except hocket.HocketError as error:
+        told, whole, first = verdict(error), False, f"{type(error).__name__}: {error}"
+    mine = ctx.rank == trial.second and trial.fault.endswith("in recover")
+    members = tuple(range(ctx.size))
+    history: tuple[Any, ...] = ()
+    old = group
+    try:
+        for _ in range(4):
+            with tripped(trial) if mine else nothing():
+                new = again(ctx, old)
+            mine = False
+            ctx.groups.append(new)
+            history = tuple(loss._replace(at=0.0) for loss in new.history)
+            members = tuple(r for i, r in enumerate(members) if i not in history[-1].ranks)
+            if new.size != len(members) or members[new.rank] != ctx.rank:
+                ctx.find("SPLIT", f"rank {new.rank} of {new.size} after {history}")
+            try:
+                use(ctx, new, members)
+                return Onward("regrouped", "", ctx.findings, told, members, history)
+            except hocket.PeerLost:  # who was lost at the very end of recover()
+                old = new
+        ctx.find("SPLIT", "no group lasts")
+    except hocket.HocketError as error:
+        if TOO_FEW in str(error) and len(set(old.topology.places)) > 1 and not trial.few:
+            return Onward("few", str(error), ctx.findings, told)
+        if whole and type(error) is hocket.HocketError:
+            return Onward("whole", "", ctx.findings, None)
+        return Onward(type(error).__name__, f"{error} (after {first or 'a good call'})", ctx.findings, told)
+    except KeyboardInterrupt:  # just when recover() returned
+        if trial.fault != "interrupted in recover":
+            raise
+    except BaseException as error:
+        ctx.find("RAW", f"in recover(): {type(error).__name__}: {error}")
+    return Onward("lost", "", ctx.findings, told)
+
+
+def again(ctx: Context, old: Any) -> Any:
+    """The group after that one; where this rank is interrupted in the middle, it tries once more."""
+    begin = time.monotonic()
+    try:
+        return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
+    except KeyboardInterrupt:
+        begin = time.monotonic()
+        return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
+    finally:
+        victims = {"stopped in recover": ctx.trial.second, "zombie": ctx.trial.victim}
+        stopped = victims.get(ctx.trial.fault) == ctx.rank
+        if (took := time.monotonic() - begin) > LIMIT + SLACK and not stopped:
+            ctx.find("HANG", f"recover(timeout={LIMIT}) took {took:.1f} s")
+
+
+def use(ctx: Context, new: Any, members: tuple[int, ...]) -> None:
+    """Several calls, among arrays of its own that nobody else is to write from then on."""
+    x = new.empty(WORK_BYTES // 8, "int64")
+    for turn in range(3):
+        x[:] = np.arange(len(x)) + 1000 * ctx.rank + turn
+        every = [np.arange(len(x)) + 1000 * r + turn for r in members]
+        ctx.same(ctx.call(new.all_reduce, x), np.sum(every, axis=0), "a sum of those that are left")
+        ctx.same(ctx.call(new.all_gather, x), np.concatenate(every), "all_gather of those that are left")
+        root = turn % len(members)
+        ctx.same(ctx.call(new.broadcast, x, root=root), every[root], "a broadcast of those that are left")
+    ctx.kept.append((x, x.copy()))
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def tripped(trial: Trial) -> Iterator[None]:
+    """In there, once, this rank is killed, stopped or interrupted: at a step of the protocol, or at any moment."""
+    armed = [True]
+
+    def fire() -> None:
+        if not armed[0]:
+            return
+        armed[0] = False
+        if trial.fault == "interrupted in recover":
+            in_rank.ARMED[0] = True
+        name = {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]]
+        os.kill(os.getpid(), name)
+
+    def sometime() -> None:
+        end = time.monotonic() + trial.later / 2
+        while time.monotonic() < end:
+            time.sleep(0.0001)
+        fire()
+
+    thread = threading.Thread(target=sometime, daemon=True)
+    recovery = hocket.group.Recovery
+    at = trial.step if trial.step < 8 else -1
+    wired = lambda endpoint, *rest: recovery(Tripwire(endpoint, at, fire), *rest)  # noqa: E731
+    if at < 0:
+        thread.start()
+    try:
+        with mock.patch.object(hocket.group, "Recovery", wired):
+            yield
+    finally:
+        armed[0] = False
+        in_rank.ARMED[0] = False
+        if at < 0:
+            thread.join()
+
+
+class Tripwire:
+    """An endpoint of whose steps, before and after each, one fires."""
+
+    def __init__(self, endpoint: Any, at: int, fire: Callable[[], None]) -> None:
+        self._endpoint, self._at, self._fire, self._passed = endpoint, at, fire, 0
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._endpoint, name)
+        if name not in ("say_where", "settle"):
+            return function
+
+        def step(*args: Any) -> Any:
+            self._pass()
+            result = function(*args)
+            self._pass()
+            return result
+
+        return step
+
+    def _pass(self) -> None:
+        at, self._passed = self._passed, self._passed + 1
+        if at == self._at:
+            self._fire()
