@@ -164,7 +164,7 @@ def wakes(group: Any, signs: Signs) -> str:
         first = error
     whole[:] = 5
     if group.rank == 1:
-        with pytest.raises(hocket.HocketError, match="went on without rank 1|are no majority"):
+        with pytest.raises(hocket.HocketError, match=r"went on without rank 1|are no majority"):
             group.recover()
         return str(first)
     new = group.recover(allow_minority=True)
@@ -216,7 +216,7 @@ def one_is_late(group: Any, signs: Signs) -> Any:
     fail(group, (0,))
     if group.rank == 2:
         signs.wait("without it")
-        with pytest.raises(hocket.HocketError, match="did not call recover|are no majority"):
+        with pytest.raises(hocket.HocketError, match=r"did not call recover|are no majority"):
             group.recover()
         return None
     new = group.recover(timeout=1.5, allow_minority=True)
