@@ -548,6 +548,15 @@ def test_topology_knows_what_two_bound_ranks_share(monkeypatch: pytest.MonkeyPat
 
 
 @RANKS
+def test_retry(world: Worlds, n: int) -> None:
+    """A mistake in step 3, and a rank that leaves in step 5: each is done again, and the sums stay whole."""
+    done = [f"step {k}    the sum is {1830 * k}, by {n if k < 5 else n - 1} of us" for k in range(1, 7)]
+    failed = ["step 3    MismatchError: lost is nobody", f"step 5    PeerLost: lost is {n - 1}"]
+    history = f"history   lost: nobody; lost: {n - 1};"
+    assert lines_of(world, n, "retry") == [*done[:2], failed[0], *done[2:4], failed[1], *done[4:], history]
+
+
+@RANKS
 def test_straggler(world: Worlds, n: int) -> None:
     said = lines_of(world, n, "straggler")
     waits = [numbers(line)[0] for line in said[:n]]
