@@ -1,4 +1,4 @@
-"""Jobs on hosts: one process for each rank, that runs a program of `programs`."""
+"""Jobs on hosts: one process for each rank, that runs a program of `on_hosts`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from hosts import Host
 
-PROGRAMS = Path(__file__).with_name("programs.py")
+PROGRAMS = Path(__file__).with_name("on_hosts.py")
 SECRET = secrets.token_hex(8)
 
 

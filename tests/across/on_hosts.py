@@ -1,4 +1,4 @@
-"""What the ranks of these tests run, each in a process on some host: `python programs.py NAME`, place in the variables.
+"""What the ranks of these tests run, each in a process on some host: `python on_hosts.py NAME`, place in the variables.
 
 What a rank says is one line of JSON; an error of hocket's is its kind and text, any other a traceback and code 1.
 """
