@@ -25,7 +25,7 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     if zombie is not None and zombie in played:
         findings += played[zombie].findings
     told = [(rank, report.verdict) for part in (played, went) for rank, report in part.items() if report.verdict]
-    findings += same_verdicts(told)
+    findings += same_verdicts(told, far)
     if told:
         counts = {rank: report.good for rank, report in played.items() if report.good is not None}
         inside = [verdict for rank, verdict in told if rank not in verdict.lost]
@@ -34,10 +34,12 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     return findings + (one_group(trial, went) if far else same_groups(trial, went, zombie))
 
 
-def same_verdicts(told: list[tuple[int, Verdict]]) -> Findings:
-    """Of those that are not lost, word for word; those that are know at least that they are."""
+def same_verdicts(told: list[tuple[int, Verdict]], far: bool) -> Findings:
+    """Of those that are not lost, word for word; those that are know at least that they are. Between hosts who was
+    stopped may find the others gone: nobody of these takes it for one of them."""
     findings = []
-    inside = {verdict for rank, verdict in told if rank not in verdict.lost}
+    gone = {rank for _, verdict in told for rank in verdict.lost} if far else set()
+    inside = {verdict for rank, verdict in told if rank not in verdict.lost and rank not in gone}
     if len({verdict[2:] for verdict in inside}) > 1 or len({verdict[:2] for verdict in inside if verdict.text}) > 1:
         shown = "\n    ".join(f"rank {rank}: {verdict}" for rank, verdict in told)
         findings.append(("SPLIT", f"verdicts differ:\n    {shown}"))
