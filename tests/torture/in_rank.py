@@ -19,6 +19,7 @@ from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
 from workloads import STEPS
 
 import hocket
+from hocket.errors import untouched
 from moments import descriptors, held
 
 SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
@@ -45,7 +46,7 @@ def verdict(error: BaseException | None) -> Verdict | None:
     while error is not None:
         if isinstance(error, hocket.HocketError) and error.completed is not None:
             own = error.__cause__ is not None and not isinstance(error.__cause__, hocket.HocketError)
-            kind, text = ("", "") if own else (type(error).__name__, str(error))
+            kind, text = ("", "") if own else (type(error).__name__, untouched(str(error)))
             found = Verdict(kind, text, error.lost, error.completed, error.settled)
         error = error.__cause__
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 from in_rank import Report, Verdict
@@ -25,7 +26,7 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     if zombie is not None and zombie in played:
         findings += played[zombie].findings
     told = [(rank, report.verdict) for part in (played, went) for rank, report in part.items() if report.verdict]
-    findings += same_verdicts(told)
+    findings += same_verdicts(told, far)
     if told:
         counts = {rank: report.good for rank, report in played.items() if report.good is not None}
         inside = [verdict for rank, verdict in told if rank not in verdict.lost]
@@ -34,13 +35,15 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     return findings + (one_group(trial, went) if far else same_groups(trial, went, zombie))
 
 
-def same_verdicts(told: list[tuple[int, Verdict]]) -> Findings:
-    """Of those that are not lost, word for word; those that are know at least that they are."""
+def same_verdicts(told: list[tuple[int, Verdict]], far: bool) -> Findings:
+    """Of those that are not lost, word for word; those that are know at least that they are. Between hosts only those
+    are told the same that do not take each other for lost."""
     findings = []
-    inside = {verdict for rank, verdict in told if rank not in verdict.lost}
-    if len({verdict[2:] for verdict in inside}) > 1 or len({verdict[:2] for verdict in inside if verdict.text}) > 1:
-        shown = "\n    ".join(f"rank {rank}: {verdict}" for rank, verdict in told)
-        findings.append(("SPLIT", f"verdicts differ:\n    {shown}"))
+    inside = [(rank, verdict) for rank, verdict in told if rank not in verdict.lost]
+    for (a, one), (b, other) in combinations(inside, 2):
+        apart = far and (b in one.lost or a in other.lost)
+        if not apart and (one[2:] != other[2:] or (one.text and other.text and one[:2] != other[:2])):
+            findings.append(("SPLIT", f"verdicts differ:\n    rank {a}: {one}\n    rank {b}: {other}"))
     for rank, verdict in told:
         if rank in verdict.lost and verdict.text and (OUT not in verdict.text or verdict.kind != "PeerLost"):
             findings.append(("SPLIT", f"rank {rank} is lost and was told {verdict}"))
