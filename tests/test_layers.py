@@ -29,7 +29,7 @@ PYTHON = {
     "torch": "group calls rendezvous config arrays places words deadline errors",
     "ray": "launch config addresses deadline errors",
     "hocket": "group launch calls plans arrays errors",
-    "group": "observe calls run rendezvous launch config tuning arrays deadline errors",
+    "group": "observe calls run rendezvous launch config tuning arrays words deadline errors _core",
     "observe": "calls config words errors _core",
     "calls": "run tuning plans arrays places words deadline errors _core",
     "run": "tuning plans arrays errors _core",

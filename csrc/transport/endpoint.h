@@ -124,7 +124,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
     return mappings.at(peer) ? read_flight(*boxes[peer], size()) : std::optional<Flight>();
   }
   // Of every rank, this one included. What those are in that have just begun to wait is waited for. Who `asks` since a
-  // call failed hears what others have found meanwhile: throws what ended the group.
+  // call failed lets lower ranks go first, who may have found the same: throws what ended the group meanwhile.
   std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
   // For how long this process did not run, the last time that links might have been given up for it.
   Clock::duration absence() const { return keeper_ ? keeper_->absence() : Clock::duration::zero(); }
