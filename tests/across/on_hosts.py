@@ -311,6 +311,27 @@ def endless(group: hocket.Group) -> None:
         group.all_reduce(x, timeout=30)
 
 
+def recovers(group: hocket.Group) -> None:
+    """Calls until one fails; then with those that are left, if they may go on."""
+    say({"pid": os.getpid()})
+    me, x = group.rank, np.ones(1000)
+    try:
+        while True:
+            group.all_reduce(x)
+    except hocket.HocketError as error:
+        verdict = [type(error).__name__, str(error), list(error.lost), error.completed, error.settled]
+    try:
+        left = group.recover(allow_minority="MINORITY" in os.environ)
+    except hocket.HocketError as error:
+        say({"verdict": verdict, "refused": str(error)})
+        return
+    members = left.all_gather(me).tolist()
+    for count in (3, 100_001):
+        same(left.all_reduce(data(me, count)), np.sum([data(r, count) for r in members], axis=0))
+    say({"verdict": verdict, "members": members, "rank": left.rank, "history": [loss.ranks for loss in left.history]})
+    left.close()
+
+
 def same(got: Any, expected: Any) -> None:
     assert np.asarray(got).dtype == np.asarray(expected).dtype or np.ndim(expected) == 0
     np.testing.assert_array_equal(got, expected)

@@ -56,7 +56,7 @@ void Settlement::find(const Failure& failure, const Ranks& lost) {
     if (far_) {
       if (stage_ == Outbox::Stand::none) begin();
     } else {
-      if (round_ == 0) await_others(lost);
+      if (round_ == 0 && !settled()) await_others(lost);
       uint32_t none = 0;
       boxes_[0]->verdicts[round_].compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_),
                                                           std::memory_order_acq_rel);

@@ -17,6 +17,7 @@ which outlive their ranks.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from ..words import named
 
 Notes: TypeAlias = "dict[int, tuple[int, bool, bytes]]"  # by rank: its attempt, whether its links are formed, its card
 
+_CUT_OFF = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
 _POLL = 0.0005  # seconds
 _COMING = 0.7  # of the time that is left, for the others to come
 _FORMING = 5.0  # seconds at most, for one attempt to link
@@ -87,7 +89,7 @@ class Recovery:
         terms = self._links.terms or Terms(b"")
         with (
             explained("a new group cannot be formed"),
-            closing(Door.open(terms.towards, terms.sockets.interface)) as door,
+            closing(_door(terms)) as door,
             ExitStack() as undo,
         ):
             card = terms.card(door, self._rank).pack()
@@ -203,3 +205,13 @@ class Recovery:
         """Whether who says that is through with this attempt: without a door, or in a later one."""
         attempt, _, card = note
         return attempt > self._attempt or (attempt == self._attempt and not card)
+
+
+def _door(terms: Terms) -> Door:
+    """Where this host is cut off from others, those on it can still meet."""
+    try:
+        return Door.open(terms.towards, terms.sockets.interface)
+    except OSError as error:
+        if error.errno not in _CUT_OFF:
+            raise
+        return Door.open()
