@@ -5,8 +5,7 @@
 Each round is a job of its own: ranks that all-reduce without a pause, of which one, another each time, is killed, or
 stopped. *Known*: from that moment until the last of the others has the error. *Going on*: from there until the last of
 them has the result of its first call in the new group. A layout of several hosts, as 0,0,1,1, takes root: they are
-network namespaces. With torchrun (`--vs torchrun`) the same job under gloo is restarted as a whole: from the kill until
-all ranks of the new start have the result of a call.
+network namespaces.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -55,19 +53,6 @@ def rank_of_hocket() -> None:
         left.close()
 
 
-def rank_of_gloo() -> None:
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    x = torch.ones(1000)
-    dist.all_reduce(x)
-    with Path(os.environ["TOLD"]).open("a") as file:
-        file.write(json.dumps({"pid": os.getpid(), "rank": dist.get_rank(), "at": time.monotonic()}) + "\n")
-    while not Path(os.environ["TOLD"] + ".over").exists():
-        dist.all_reduce(x)
-
-
 def one_round(layout: list[int], victim: int, number: signal.Signals) -> Row:
     with ExitStack() as stack:
         made = stack.enter_context(hosts(max(layout) + 1)) if max(layout) else []
@@ -94,29 +79,6 @@ def one_round(layout: list[int], victim: int, number: signal.Signals) -> Row:
     return known - begin, max(end["going"] for end in said) - known
 
 
-def torchrun_round(size: int, victim: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder, "told")
-        told.touch()
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-        job = subprocess.Popen(
-            [*command, "--max-restarts=3", __file__, "--gloo-rank"],
-            env={**os.environ, "TOLD": str(told), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.DEVNULL,
-        )
-        while len(lines := told.read_text().splitlines()) < size:
-            time.sleep(0.01)
-        pids = {json.loads(line)["rank"]: json.loads(line)["pid"] for line in lines}
-        begin = time.monotonic()
-        os.kill(pids[victim], signal.SIGKILL)
-        while len(lines := told.read_text().splitlines()) < 2 * size:
-            time.sleep(0.01)
-        Path(f"{told}.over").touch()
-        job.terminate()
-        job.wait()
-        return float(max(json.loads(line)["at"] for line in lines[size:])) - begin
-
-
 def shown(seconds: list[float]) -> list[str]:
     return [f"{1000 * float(np.percentile(seconds, q)):.0f} ms" for q in (50, 99)]
 
@@ -126,26 +88,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--layout", default="0,0,0,0", help="the host of each rank")
     parser.add_argument("--fault", choices=SIGNALS, default="killed")
-    parser.add_argument("--vs", choices=["torchrun"])
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--gloo-rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
         return rank_of_hocket()
-    if given.gloo_rank:
-        return rank_of_gloo()
     layout = [int(host) for host in given.layout.split(",")]
-    rows, restarts = [], []
-    for turn in range(given.rounds):
-        rows.append(one_round(layout, turn % len(layout), SIGNALS[given.fault]))
-        if given.vs:
-            restarts.append(torchrun_round(len(layout), turn % len(layout)))
+    rows = [one_round(layout, turn % len(layout), SIGNALS[given.fault]) for turn in range(given.rounds)]
     table = Table("ranks on hosts", "fault", "", "p50", "p99", title=f"{given.rounds} rounds")
     known, going = [list(column) for column in zip(*rows, strict=True)]
     table.add_row(given.layout, given.fault, "known to all", *shown(known))
     table.add_row("", "", "going on, after that", *shown(going))
-    if restarts:
-        table.add_row("torchrun, gloo", "killed", "going on, from the kill", *shown(restarts))
     Console().print(table)
     return None
 
