@@ -25,8 +25,7 @@ namespace {
 
 constexpr std::string_view object_meta = "object[";  // what bytes of an object say instead of a dtype
 constexpr unsigned patience = 128;                   // turns of a wait, which does not sleep in so few,
-constexpr std::chrono::microseconds a_moment{
-    200};  // unless the machine is busy; nobody is told of what takes no longer
+constexpr std::chrono::microseconds a_moment{200};   // nor for so long; of what takes longer others are told
 
 nb::handle request_type;
 
@@ -297,6 +296,7 @@ nb::object Messages::receive_new(int source, int64_t tag, const std::string& tex
 
 nb::object Messages::probe(int source, int64_t tag, const std::string& text, double seconds, bool waits) {
   std::optional<Envelope> found;
+  const InCall in_call(session().endpoint(), session().place(), text, Clock::now());
   try {
     const Unlocked unlocked;
     found = waits ? mailbox().probe(source, tag, in(seconds)) : mailbox().probe(source, tag);

@@ -21,7 +21,6 @@ namespace {
 
 // Who waits shows it several times in each of these.
 constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, between_pulses{50};
-constexpr std::chrono::milliseconds moment{20};  // that it takes to write a note
 // Of ranks that find the same error at the same time each lets so many go before it, for so long each: so that it is
 // told in the same words the next time, too.
 constexpr int most_before = 16;
@@ -61,7 +60,7 @@ std::vector<int> without_links(std::vector<int> sockets, const std::vector<std::
 Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
              const std::vector<int>& given_events, uint64_t slot_bytes, uint64_t bytes, int crowd,
              const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life,
-             std::function<bool(int)> missing)
+             std::function<Ranks()> absent)
     : rank(own_rank),
       size(static_cast<int>(fds.size())),
       slots(round_up(slot_bytes, line)),
@@ -113,7 +112,7 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
       }()),
       events(duplicates(given_events, fds.size())),
       bell(rank, boxes, as_wires(links), events, crowd),
-      settlement(rank, boxes, !far.empty(), std::move(missing), [this] { bell.notify_all(); }),
+      settlement(rank, boxes, !far.empty(), std::move(absent), [this] { bell.notify_all(); }),
       board(rank, boxes, settlement),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
                far.empty() ? silence : silence_over_links, life),
@@ -137,7 +136,7 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
                    const std::vector<int>& events, uint64_t slots, uint64_t arena, std::function<void()> signals,
                    int crowd, const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life)
     : Parts(rank, fds, sockets, std::move(pidfds), events, slots, arena, crowd, pipes, checked, life,
-            [this](int peer) { return is_missing(peer); }),
+            [this] { return absent(); }),
       Channels(rank, boxes, slots_of, arena_bytes, bell, board),
       born_(forks()),
       signals_(std::move(signals)),
@@ -183,8 +182,7 @@ void Endpoint::describe(uint64_t fingerprint, const std::string& text) {
 // What has come over a link is known: also that the call was given up behind its last message.
 void Endpoint::meet(Peers peers, Deadline deadline) {
   for (int peer : far) bell.hear(peer);
-  const auto has_begun = [](const Outbox* box) { return box->stands[0].version() != 0; };
-  if (listens && std::any_of(boxes.begin(), boxes.end(), has_begun)) settlement.turn();
+  if (listens) settlement.turn();
   board.meet(peers, *this, deadline);
   recorder.leave();
 }
@@ -210,33 +208,6 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
   if (!fenced_) mappings[rank()]->give_back(Channels::arena() + begin, bytes);
 }
 
-void Endpoint::end(const Failure& failure) {
-  recorder.fail();
-  // What others have settled counts, and was said before they left.
-  for (bool over = listens; over && !settlement.begun();) {
-    for (int peer : far) bell.hear(peer);
-    over = settlement.turn();
-  }
-  Ranks lost = absent();
-  if (const int peer = failure.peer; peer >= 0) {
-    if (failure.kind == Failure::peer_lost || (failure.kind == Failure::timeout && liveness.is_stopped(peer))) {
-      lost[peer] = true;
-    }
-  }
-  lost[rank()] = false;
-  settlement.find(failure, lost);
-  await(settlement);
-}
-
-// It ends by itself: who says nothing more is taken for lost.
-void Endpoint::await(Settlement& settlement) {
-  while (!settlement.settled()) {
-    for (int peer : far) bell.hear(peer);
-    settlement.turn();
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
 void Endpoint::leave() {
   board.leave();
   bell.notify_all();
@@ -245,56 +216,6 @@ void Endpoint::leave() {
 void Endpoint::close() {
   closing_ = true;
   bell.notify(rank());
-}
-
-void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card) {
-  Outbox::Note note{attempt, formed, static_cast<uint32_t>(std::min<size_t>(card.size(), card_bytes)), {}};
-  std::memcpy(note.card, card.data(), note.bytes);
-  boxes[rank()]->note.write(note);
-  boxes[rank()]->affairs.fetch_add(1, std::memory_order_release);
-  bell.notify_all();
-}
-
-std::vector<Outbox::Note> Endpoint::notes() {
-  for (int peer : far) bell.hear(peer);
-  std::vector<Outbox::Note> all(static_cast<size_t>(size()));
-  const auto until = Clock::now() + moment;
-  for (size_t peer = 0; peer < all.size(); ++peer) {
-    while (!boxes[peer]->note.read(all[peer]) && Clock::now() < until) {
-    }  // who was stopped or killed in the middle of writing it has said nothing
-    all[peer].bytes = std::min<uint32_t>(all[peer].bytes, card_bytes);
-  }
-  return all;
-}
-
-Ranks Endpoint::absent() {
-  Ranks all;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) all[static_cast<size_t>(peer)] = is_missing(peer);
-  }
-  return all;
-}
-
-Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
-  std::unique_ptr<Settlement>& settlement = rounds_[round];
-  if (!settlement) {
-    settlement = std::make_unique<Settlement>(
-        rank(), boxes, !far.empty(), [this](int peer) { return is_missing(peer); }, [this] { bell.notify_all(); },
-        round, patience);
-    settlement->find(found, lost);
-  }
-  await(*settlement);
-  return settlement->outcome();
-}
-
-// Whom nobody need wait for who settles what ended the group.
-bool Endpoint::is_missing(int peer) {
-  if (board.has_left(peer) || liveness.is_gone(peer)) return true;
-  const tcp::Link* const link = links[peer].get();
-  if (link == nullptr) return liveness.dead()[peer];
-  const auto now = Clock::now();
-  // Who is cut off hears of nobody; and finds that out of all at once, if it does not wait for the last word of each.
-  return link->broken() != nullptr || (keeper_->is_awake(now) && now - link->heard() > life_ * 7 / 10);
 }
 
 // ---- who is where ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 //
 // Six parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows
 // who is gone, settlement.h what ended the group, and recorder.h keeps what happened last. Here they are put together:
-// what waits looks at all of them.
+// what waits looks at all of them. ending.cpp has what they do when a group is over.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ struct Parts {
   Parts(int rank, const std::vector<int>& fds, const std::vector<int>& sockets, std::vector<int> pidfds,
         const std::vector<int>& events, uint64_t slots, uint64_t arena, int crowd,
         const std::vector<std::shared_ptr<tcp::Pipe>>& pipes, bool checked, Clock::duration life,
-        std::function<bool(int)> missing);
+        std::function<Ranks()> absent);
   ~Parts();
 
   const int rank, size;
@@ -154,7 +154,6 @@ class Endpoint : private Parts, public Channels, public Agreement {
 
  private:
   void tend(Clock::time_point now);
-  bool is_missing(int peer);
   void await(Settlement& settlement);
   void say(const std::string& text, Clock::time_point since);
 

@@ -1,8 +1,10 @@
-"""How ranks are named in messages."""
+"""How ranks are named in messages, and how long something has lasted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+SHORT = 0.1  # seconds that are not worth telling
 
 
 def named(ranks: Iterable[int]) -> str:
@@ -20,3 +22,11 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def lasting(seconds: Sequence[float]) -> str:
+    """For how long some have been somewhere: ", for 2.0 s", ", for 1.2 to 2.0 s"; "" of nobody."""
+    if not seconds:
+        return ""
+    low, high = min(seconds), max(seconds)
+    return f", for {high:.1f} s" if high - low < SHORT else f", for {low:.1f} to {high:.1f} s"

@@ -86,6 +86,18 @@ def test_a_deadline(own: Own, signs: Signs) -> None:
     assert 0.5 < lasting(str(outcomes[0]), "rank 0") < 5
 
 
+def probes(group: Any) -> Any:
+    group.barrier()
+    if group.rank == 1:
+        return group.probe(0, tag=9, timeout=30)  # probes
+    return group.all_reduce(np.ones(2), timeout=0.7)  # is alone
+
+
+def test_who_waits_in_a_probe_says_so(own: Own) -> None:
+    outcomes = own(2).outcomes(probes)
+    assert told(str(outcomes[0]))["rank 1"] == f"in probe(src=0, tag=9) at {here('probes')}"
+
+
 def die(group: Any, signs: Signs) -> Any:
     group.all_reduce(np.ones(2))
     if group.rank == 1:

@@ -25,7 +25,7 @@ Failure failure_of(const Outbox::Reason& why) {
 
 }  // namespace
 
-Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
+Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<Ranks()> absent,
                        std::function<void()> tell, int round, Clock::duration patience)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
@@ -33,14 +33,10 @@ Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::func
       far_(far),
       round_(round),
       patience_(patience),
-      missing_(std::move(missing)),
+      absent_(std::move(absent)),
       tell_(std::move(tell)),
-      stands_(far ? size_ : 0) {}
-
-bool Settlement::complete(uint64_t call) {
-  uint64_t before = call - 1;
-  return boxes_[rank_]->gate.compare_exchange_strong(before, call, std::memory_order_acq_rel);
-}
+      stands_(far ? boxes_.size() : 0),
+      versions_(stands_.size()) {}
 
 void Settlement::find(const Failure& failure, const Ranks& lost) {
   {
@@ -149,21 +145,28 @@ void Settlement::settle(const Outbox::Stand& outcome) {
   stage_.store(Outbox::Stand::settled, std::memory_order_release);
 }
 
+bool Settlement::anybody_has_begun() const {
+  return std::any_of(boxes_.begin(), boxes_.end(),
+                     [&](const Outbox* box) { return box->stands[round_].version() != 0; });
+}
+
+void Settlement::look() {
+  for (size_t rank = 0; rank < stands_.size(); ++rank) {
+    const uint64_t version = boxes_[rank]->stands[round_].version();
+    if (rank != me() && version != versions_[rank] && boxes_[rank]->stands[round_].read(stands_[rank]))
+      versions_[rank] = version;
+  }
+}
+
 bool Settlement::turn() {
   if (!far_) return settled();
+  if (!anybody_has_begun()) return false;
   {
     const std::lock_guard lock(mutex_);
     if (stage_ == Outbox::Stand::settled) return true;
-    bool any = stage_ == Outbox::Stand::settling;
-    Ranks out;  // those that say no more; asked before what they have said is looked at
-    for (int rank = 0; rank < size_; ++rank) {
-      if (rank == rank_) continue;
-      if (any && !stand_.lost[rank] && missing_(rank)) out.set(rank);
-      boxes_[rank]->stands[round_].read(stands_[rank]);
-      any = any || stands_[rank].stage != Outbox::Stand::none;
-    }
-    if (!any) return false;
-    const bool begins = stage_ == Outbox::Stand::none;
+    const Ranks out = absent_();  // who says no more; asked before what they have said is looked at
+    look();
+    const bool begins = !begun();
     if (begins && (round_ != 0 || may_complete_more())) return true;
     if (begins) begin();
     if (!adopt(out) && !decide() && !begins) return true;

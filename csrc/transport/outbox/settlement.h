@@ -45,20 +45,24 @@ class Settlement {
     uint64_t reached;    // and that any of them did
   };
 
-  // `far` where some ranks are behind links; then `missing(rank)` tells whom to take for lost, from any thread, and so
+  // `far` where some ranks are behind links; then `absent()` tells whom to take for lost, from any thread, and so
   // is who has not begun to settle after a `patience`. `tell` shows all ranks what is new. In the first round it is
   // settled what ended the group. Those that are left settle other things in later ones, in the same way, but that each
   // begins by what it has found itself; of these the highest kind counts, and peer_lost where their texts differ.
-  Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<bool(int)> missing,
-             std::function<void()> tell, int round = 0, Clock::duration patience = std::chrono::seconds(1));
+  Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<Ranks()> absent, std::function<void()> tell,
+             int round = 0, Clock::duration patience = std::chrono::seconds(1));
 
   // Whether this rank may say that it has completed the call; false once the group is over.
-  bool complete(uint64_t call);
+  bool complete(uint64_t call) {
+    uint64_t before = call - 1;
+    return boxes_[rank_]->gate.compare_exchange_strong(before, call, std::memory_order_acq_rel);
+  }
   uint64_t completed() const { return boxes_[rank_]->gate.load(std::memory_order_acquire) & ~Outbox::shut; }
 
   // This rank has found why the group is over, and takes these for lost. It counts unless something else does already.
   void find(const Failure& failure, const Ranks& lost);
-  // Looks at the stands of others and takes its own. False where there is nothing to settle.
+  // Looks at the stands of others and takes its own. False where there is nothing to settle, which costs a look at a
+  // word of each.
   bool turn();
   // Throws the reason that counts, once it is settled.
   void check() {
@@ -73,6 +77,8 @@ class Settlement {
  private:
   void await_others(const Ranks& lost) const;
   void shut_all();
+  bool anybody_has_begun() const;
+  void look();
   bool may_complete_more();
   void begin();  // the lock is held, as by those that follow
   bool adopt(const Ranks& out);
@@ -88,7 +94,7 @@ class Settlement {
   const bool far_;
   const int round_;
   const Clock::duration patience_;
-  const std::function<bool(int)> missing_;
+  const std::function<Ranks()> absent_;
   const std::function<void()> tell_;
   std::atomic<bool> found_{false}, shut_{false};
   std::mutex mutex_;                   // of a rank's own stand
@@ -97,7 +103,8 @@ class Settlement {
   Outbox::Stand outcome_{};            // and what the group has come to
   Clock::time_point begun_{};          // to settle
   Clock::time_point heard_{};          // that others have
-  std::vector<Outbox::Stand> stands_;  // of others, as they were last seen
+  std::vector<Outbox::Stand> stands_;  // of others, as they were last seen,
+  std::vector<uint64_t> versions_;     // and which these are
 };
 
 }  // namespace hocket

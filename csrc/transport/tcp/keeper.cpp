@@ -42,7 +42,8 @@ Keeper::Keeper(std::vector<Link*> links, std::function<void()> news, std::functi
       between_beats_(std::min<Clock::duration>(life / 5, most_between_beats)),
       absence_(life / 2),
       born_(forks()),
-      stop_(new_event()) {
+      stop_(new_event()),
+      listened_(Clock::now().time_since_epoch().count()) {
   const NoSignals none;
   try {
     thread_ = std::thread([this] { keep(); });
@@ -58,9 +59,9 @@ bool Keeper::is_awake(Clock::time_point now) const {
 }
 
 Clock::duration Keeper::absence() const {
-  const auto listened = listened_.load(std::memory_order_acquire);
-  const Clock::duration now = Clock::now().time_since_epoch() - Clock::duration(listened);
-  return listened != 0 && now > absence_ ? now : Clock::duration(absent_.load(std::memory_order_relaxed));
+  const Clock::duration listened(listened_.load(std::memory_order_acquire));
+  const Clock::duration now = Clock::now().time_since_epoch() - listened;
+  return now > absence_ ? now : Clock::duration(absent_.load(std::memory_order_relaxed));
 }
 
 Keeper::~Keeper() {

@@ -36,7 +36,7 @@ class Keeper {
   const Clock::duration absence_;  // of this process, which was stopped, or had no core, that tells nothing of others
   const int born_, stop_;
   std::atomic<Clock::duration::rep> absent_{0};
-  std::atomic<Clock::duration::rep> listened_{0};  // when it last had
+  std::atomic<Clock::duration::rep> listened_;  // when it last had
   std::thread thread_;
 };
 

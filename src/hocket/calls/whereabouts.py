@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..words import named
+from ..words import SHORT, lasting, named
 
 LINES = 8  # of ranks that are in different places; of more only the number is told
-SHORT = 0.1  # seconds that are not worth telling
 
 
 class Whereabouts(NamedTuple):
@@ -59,8 +58,4 @@ def _words(where: Whereabouts, call: int) -> str:
 
 
 def _lasting(ranks: Sequence[Whereabouts]) -> str:
-    waits = [where.seconds for where in ranks if where.seconds >= SHORT and not where.left and not where.gone]
-    if not waits:
-        return ""
-    low, high = min(waits), max(waits)
-    return f", for {high:.1f} s" if high - low < SHORT else f", for {low:.1f} to {high:.1f} s"
+    return lasting([where.seconds for where in ranks if where.seconds >= SHORT and not where.left and not where.gone])

@@ -8,7 +8,6 @@ import itertools
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -220,13 +219,11 @@ class Group(PersistentCalls, Letters, ObjectCalls):
             if self.rank in over.lost:
                 raise over
             self._recovery = self._recovery or Recovery(self._calls.endpoint, self.rank, self._links, over)
-            recovery, names = self._recovery, self._calls.names
+            recovery = self._recovery
             links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
-            gone = tuple(sorted(recovery.gone))
-            lost = Loss(gone, tuple(names[r] for r in gone), over.completed or 0, str(over), time.time())
-            rank = recovery.members.index(self.rank)
+            rank, loss = recovery.members.index(self.rank), recovery.loss()
             group = formed(rank, links, self.timeout, self.topology.wire, self.protect)
-            group._history = (*self._history, lost)
+            group._history = (*self._history, loss)
             self._close(None)
             return group
 

@@ -35,13 +35,23 @@ from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
 from ..words import named
 
-Notes: TypeAlias = "dict[int, tuple[int, bool, bytes]]"  # by rank: its attempt, whether its links are formed, its card
-
 _CUT_OFF = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
 _POLL = 0.0005  # seconds
 _COMING = 0.7  # of the time that is left, for the others to come
 _FORMING = 5.0  # seconds at most, for one attempt to link
 _PATIENCE = 2.0  # seconds that one may take longer than another to begin to settle
+
+
+class Note(NamedTuple):
+    """What a rank says: which attempt it is in, whether its links are formed, and its card, as long as its door is
+    open."""
+
+    attempt: int
+    formed: bool
+    card: bytes
+
+
+Notes: TypeAlias = "dict[int, Note]"  # by rank, of those that are not lost
 
 
 class Loss(NamedTuple):
@@ -57,17 +67,21 @@ class Loss(NamedTuple):
 
 
 class Recovery:
-    """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it, and `gone`
-    those that are lost."""
+    """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it."""
 
     def __init__(self, endpoint: Endpoint, rank: int, links: Links, over: HocketError) -> None:
-        self._endpoint, self._rank, self._links = endpoint, rank, links
+        self._endpoint, self._rank, self._links, self._over = endpoint, rank, links, over
         self._size = len(links.pids)
         self._attempt = 1
         self._linked = 0  # the attempt in which it last began to
-        self.gone = set(over.lost)
-        self.over = over
+        self._gone = set(over.lost)
         self.members: list[int] = []
+
+    def loss(self) -> Loss:
+        """What this group has been through."""
+        ranks = tuple(sorted(self._gone))
+        names = tuple(map(self._links.name, ranks))
+        return Loss(ranks, names, self._over.completed or 0, str(self._over), time.time())
 
     def links(self, deadline: Deadline, *, allow_minority: bool) -> Links:
         """Those of the new group, in which the members of the old one that are left have ranks in the same order.
@@ -94,7 +108,7 @@ class Recovery:
         ):
             card = terms.card(door, self._rank).pack()
             self._endpoint.say_where(self._attempt, False, card)
-            self._await(lambda notes: all(a >= self._attempt for a, _, _ in notes.values()), deadline.left() * _COMING)
+            self._await(lambda note: note.attempt >= self._attempt, deadline.left() * _COMING)
             self._settle_members(deadline, allow_minority)
             links = None
             if self._linked < self._attempt:  # not where it was interrupted in that
@@ -107,21 +121,21 @@ class Recovery:
                 undo.callback(links.close)
                 self._endpoint.say_where(self._attempt, True, card)
                 seconds = min(deadline.left(), _FORMING)
-                self._await(lambda notes: all(formed for _, formed, _ in notes.values()), seconds, all_of_them=True)
+                self._await(lambda note: note.formed, seconds, all_of_them=True)
             if self._all_formed(links):
                 undo.pop_all()
                 return links
         return None
 
     def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
-        came = {r for r, (attempt, _, _) in self._notes().items() if attempt >= self._attempt}
+        came = {r for r, note in self._notes().items() if note.attempt >= self._attempt}
         missing = set(range(self._size)) - came - {self._rank}
-        _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self.gone), _PATIENCE)
+        _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self._gone), _PATIENCE)
         if self._rank in lost:
             me = self._links.name(self._rank)
             raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
-        self.gone = set(lost)
-        self.members = [r for r in range(self._size) if r not in self.gone]
+        self._gone = set(lost)
+        self.members = [r for r in range(self._size) if r not in self._gone]
         if not allow_minority:
             self._require_majority()
 
@@ -130,7 +144,7 @@ class Recovery:
         there it is known who is gone."""
         places = self._links.places
         here = {places[r] for r in self.members}
-        apart = [r for r in self.gone if places[r] not in here]
+        apart = [r for r in self._gone if places[r] not in here]
         if (len(self.members), min(apart, default=self._size)) > (len(apart), min(self.members)):
             return
         raise HocketError(
@@ -140,18 +154,16 @@ class Recovery:
 
     def _link(self, door: Door, terms: Terms, deadline: Deadline) -> Links:
         """Every member's door is known from its note, which may still be on its way."""
-        ready = self._await(
-            lambda n: all(a == self._attempt for a, _, _ in n.values()), deadline.left(), all_of_them=True
-        )
+        ready = self._await(lambda note: note.attempt == self._attempt, deadline.left(), all_of_them=True)
         notes = self._notes()
-        if not ready or not all(card for _, _, card in notes.values()):
+        if not ready or not all(note.card for note in notes.values()):
             raise PeerLost("not all of those that were left are there")
         rank = self.members.index(self._rank)
         fd = create_outbox(len(self.members))
         try:
             if len(self.members) == 1:
                 return Links.alone(fd, terms)
-            cards = [replace(Card.unpack(notes[r][2]), rank=i) for i, r in enumerate(self.members)]
+            cards = [replace(Card.unpack(notes[r].card), rank=i) for i, r in enumerate(self.members)]
             links = meet_at(door, cards, rank, fd, terms, deadline, self._look)
             links.key = key_of(self._links.key, self._attempt, self.members)
             return links
@@ -160,24 +172,24 @@ class Recovery:
 
     def _all_formed(self, links: Links | None) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
-        formed = links is not None and all(formed for _, formed, _ in self._notes().values())
+        formed = links is not None and all(note.formed for note in self._notes().values())
         failed, lost = self._endpoint.settle(
-            2 * self._attempt, not formed, named(self.gone), sorted(self.gone), _PATIENCE
+            2 * self._attempt, not formed, named(self._gone), sorted(self._gone), _PATIENCE
         )
-        good = not failed and set(lost) == self.gone
+        good = not failed and set(lost) == self._gone
         if good and links is None:  # it had said that it has formed them
             me = self._links.name(self._rank)
             raise PeerLost(f"the others went on without {me}, whose recover() was ended by an interrupt or an error")
-        self.gone = set(lost)
+        self._gone = set(lost)
         return good
 
     def _notes(self) -> Notes:
         """What those say that are not lost. Who has formed its links has done so in this attempt."""
-        notes = self._endpoint.notes()
+        notes = [Note(*note) for note in self._endpoint.notes()]
         return {
-            r: (attempt, formed and attempt == self._attempt, card)
-            for r, (attempt, formed, card) in enumerate(notes)
-            if r not in self.gone
+            r: note._replace(formed=note.formed and note.attempt == self._attempt)
+            for r, note in enumerate(notes)
+            if r not in self._gone
         }
 
     def _look(self, _: list[int]) -> None:
@@ -187,24 +199,23 @@ class Recovery:
         if lost:
             raise PeerLost(f"{named(lost)} of those that were left did not form the new group")
 
-    def _await(self, ready: Callable[[Notes], bool], seconds: float, *, all_of_them: bool = False) -> bool:
-        """Until what those that are there say is `ready`; False where time is over or, if `all_of_them` are needed,
+    def _await(self, ready: Callable[[Note], bool], seconds: float, *, all_of_them: bool = False) -> bool:
+        """Until all that are there are `ready`; False where time is over or, if `all_of_them` are needed,
         where one is gone or has given up this attempt."""
         deadline = Deadline(seconds)
         absent: set[int] = set()
         while True:
             notes = {r: note for r, note in self._notes().items() if r not in absent}
-            if ready(notes):
+            if all(map(ready, notes.values())):
                 return not absent or not all_of_them
-            absent = set(self._endpoint.absent()) - self.gone
+            absent = set(self._endpoint.absent()) - self._gone
             if not deadline.left() or (all_of_them and (absent or any(map(self._gave_up, notes.values())))):
                 return False
             time.sleep(_POLL)
 
-    def _gave_up(self, note: tuple[int, bool, bytes]) -> bool:
+    def _gave_up(self, note: Note) -> bool:
         """Whether who says that is through with this attempt: without a door, or in a later one."""
-        attempt, _, card = note
-        return attempt > self._attempt or (attempt == self._attempt and not card)
+        return note.attempt > self._attempt or (note.attempt == self._attempt and not note.card)
 
 
 def _door(terms: Terms) -> Door:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from .._core import Endpoint
 from ..config.observed import flight_folder
 from ..errors import HocketError
-from ..words import named
+from ..words import lasting, named
 from .records import Call, Record, dumped, load, record_of
 
 DEAD, STOPPED, SILENT = "dead", "stopped", "busy elsewhere"
@@ -145,7 +145,7 @@ def _behind(records: Sequence[Record]) -> list[Finding]:
         missed = next((call for record in records if (call := record.call(last + 1))), None)
         what = _titled(missed, records) if missed else f"call {last + 1}"
         it = "it is" if len(those) == 1 else "they are"
-        text = f"{named(_ranks(those))} never entered {what}; {it} {words}{lasting(those)}"
+        text = f"{named(_ranks(those))} never entered {what}; {it} {words}{since(those)}"
         findings.append(Finding(_ranks(those), text))
     return findings
 
@@ -165,7 +165,7 @@ def _apart(records: Sequence[Record]) -> list[Finding]:
     rank_of = sorted(ways.items(), key=lambda item: (len(item[1]), item[0]))
     for way, those in rank_of:
         verb = "" if way == "failed in" else "is " if len(those) == 1 else "are "
-        lasts = lasting(those) if way.endswith("still in") else ""
+        lasts = since(those) if way.endswith("still in") else ""
         parts.append(f"{named(_ranks(those))} {verb}{way} {_titled(those[0].call(front), those)}{lasts}")
     return [Finding(_ranks(rank_of[0][1]), ", but ".join(parts))]
 
@@ -179,21 +179,18 @@ def _titled(call: Call | None, those: Sequence[Record]) -> str:
 
 
 def _now(record: Record) -> tuple[str, int | None]:
-    words, since = record.whereabouts()
-    return _condition(record) + words, since
+    words, begun = record.whereabouts()
+    return _condition(record) + words, begun
 
 
 def _condition(record: Record) -> str:
     return f"{record.condition}, " if record.condition else ""
 
 
-def lasting(those: Sequence[Record]) -> str:
+def since(those: Sequence[Record]) -> str:
     """For how long they have been in what they are in."""
-    times = [max(0.0, (record.at - since) / 1e9) for record in those if (since := record.whereabouts()[1]) is not None]
-    if not times:
-        return ""
-    low, high = min(times), max(times)
-    return f", for {high:.1f} s" if high - low < 0.1 else f", for {low:.1f} to {high:.1f} s"
+    begun = [(record.at, record.whereabouts()[1]) for record in those]
+    return lasting([max(0.0, (at - when) / 1e9) for at, when in begun if when is not None])
 
 
 def _ranks(records: Sequence[Record]) -> list[int]:

@@ -34,8 +34,13 @@ class Call(NamedTuple):
     waited_for: int | None  # last, as far as it waited
     place: str  # in the program, where it waited for long
 
+    @property
+    def name(self) -> str:
+        """What it is called on every rank."""
+        return f"{self.title or 'a call'} (call {self.number})"
+
     def __str__(self) -> str:
-        return f"{self.title or 'a call'} (call {self.number}){self.place and f' at {self.place}'}"
+        return f"{self.name}{self.place and f' at {self.place}'}"
 
 
 class Wait(NamedTuple):
@@ -96,7 +101,7 @@ class Record:
             return f"in {self.waits[-1]}", self.waits[-1].begun
         if call is None:
             return "in no call of this group yet", self.formed
-        return f"in no call, {'having failed in' if call.failed else 'after'} {call}", call.left
+        return f"in no call, {f'having failed in {call}' if call.failed else f'after {call.name}'}", call.left
 
 
 def record_of(found: FlightTuple) -> Record:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from .._core import read_flight
 from ..errors import HocketError
 from ..words import named, spans
-from .flight import DEAD, lasting, process_state
+from .flight import DEAD, process_state, since
 from .records import Record, record_of
 
 MEMORY = "/memfd:hocket (deleted)"
@@ -201,7 +201,7 @@ def _said(words: str, those: Sequence[Seen]) -> str:
     calls = [seen.record.calls[-1] for seen in those if seen.record.calls]
     known = {call.waited_for for call in calls if call.left is None and call.waited_for is not None}
     whom = f", waiting for {named(sorted(known))}" if known else ""
-    return f"{verb} {words}{lasting([seen.record for seen in those])}{whom}"
+    return f"{verb} {words}{since([seen.record for seen in those])}{whom}"
 
 
 def sentence(line: Line) -> str:
