@@ -280,6 +280,7 @@ NB_MODULE(_core, m) {
             self.end({static_cast<Failure::Kind>(kind), peer, text});
           },
           "kind"_a, "peer"_a, "text"_a)
+      .def_prop_ro("completed", &Endpoint::completed)
       .def("outcome", &outcome)
       .def(
           "say_where",

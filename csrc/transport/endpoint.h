@@ -128,6 +128,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   std::vector<Whereabouts> survey(std::chrono::milliseconds patience, bool asks);
   // For how long this process did not run, the last time that links might have been given up for it.
   Clock::duration absence() const { return keeper_ ? keeper_->absence() : Clock::duration::zero(); }
+  // The last call that this rank has completed.
+  uint64_t completed() const { return settlement.completed(); }
   bool is_over() { return settlement.settled(); }
   // What the group came to, once it is over.
   Settlement::Outcome outcome() { return settlement.outcome(); }

@@ -21,7 +21,8 @@ from .errors import (
     PlanError,
     RendezvousError,
 )
-from .group import Group, init
+from .group import Group, init, join
+from .group.elastic import elastic
 from .launch.spawn import spawn
 from .plans.algorithms import plan
 from .plans.check import Facts, check
@@ -47,8 +48,10 @@ __all__ = [
     "Work",
     "check",
     "count",
+    "elastic",
     "init",
     "interpret",
+    "join",
     "plan",
     "spawn",
     "wait_all",

@@ -55,7 +55,11 @@ class Objects:
     def broadcast(self, obj: Any, root: int, timeout: float | None) -> Any:
         """The root's object."""
         here, text = self._go.rank == root, f"broadcast_object(root={root})"
-        data = dumps(obj) if here else b""
+        came = self.tell(dumps(obj) if here else b"", text, timeout, root)
+        return obj if here else pickle.loads(came)
+
+    def tell(self, data: bytes, text: str, timeout: float | None, root: int = 0) -> bytes:
+        """The root's bytes, in the call `text`."""
 
         def call(turn: _Turn) -> bytes:
             head = turn.move("broadcast", led([len(data)], data, HEAD), HEAD, root)
@@ -64,8 +68,11 @@ class Objects:
                 return bytes(head[WORD : WORD + length])
             return bytes(turn.move("broadcast", data, padded(length), root)[:length])
 
-        came = self._do(text, call, timeout)
-        return obj if here else pickle.loads(came)
+        return self._do(text, call, timeout)
+
+    def collect(self, data: bytes, text: str, timeout: float | None) -> list[bytes]:
+        """All ranks' bytes, in the call `text`."""
+        return self._gather("all_gather", text, data, 0, timeout)
 
     def gather(self, obj: Any, root: int, timeout: float | None) -> list[Any] | None:
         """All ranks' objects on the root."""
@@ -74,8 +81,7 @@ class Objects:
 
     def all_gather(self, obj: Any, timeout: float | None) -> list[Any]:
         """All ranks' objects."""
-        got = self._gather("all_gather", "all_gather_object()", dumps(obj), 0, timeout)
-        return [pickle.loads(each) for each in got]
+        return [pickle.loads(each) for each in self.collect(dumps(obj), "all_gather_object()", timeout)]
 
     def _gather(self, name: str, text: str, data: bytes, root: int, timeout: float | None) -> list[bytes]:
         def call(turn: _Turn) -> list[bytes]:

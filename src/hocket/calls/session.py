@@ -236,8 +236,14 @@ class Session:
         raised.lost, raised.completed, raised.settled = tuple(lost), completed, call.rstrip(",")
         return raised
 
-    def conclude(self) -> HocketError:
-        """What ended the group; where a rank is gone and no call has noticed, that does. HocketError if nothing did."""
+    @property
+    def broken(self) -> bool:
+        """Whether an error has ended the group, as far as this rank knows."""
+        return self._broken is not None or self.settled() is not None
+
+    def conclude(self, error: HocketError | None = None) -> HocketError:
+        """What ended the group; where a rank is gone and no call has noticed, that does, or else `error`, which is that
+        of another group. HocketError where nothing did."""
         if self.core.forked:
             raise HocketError(FORKED)
         if self._closed:
@@ -248,6 +254,8 @@ class Session:
             over = self._break(self._broken, *self._told(self._broken))
         if over is None:
             absent = self.endpoint.absent()
+            if not absent and error is not None:
+                return self._break(error, *self._told(error)) or error
             if not absent:
                 raise HocketError("nothing has ended this group: recover() makes a new one of what an error has left")
             text = f"{self.names[absent[0]]} died or left before {self.names[self.rank]} called recover()"

@@ -178,6 +178,17 @@ class Config:
         return Config.from_env(given.over(environ, HOCKET_RENDEZVOUS=rendezvous))
 
     @staticmethod
+    def newcomer(rendezvous: str | None, given: Given, environ: Environ = os.environ) -> Config:
+        """For one that joins a group, at that address or where the environment says: it has no place in the job, unless
+        a launcher gave it one. Raises as `from_env`."""
+        if "HOCKET_ADDRESS" not in environ and Launcher.of(environ) is None:
+            rendezvous = rendezvous or environ.get("HOCKET_RENDEZVOUS")
+            given = replace(given, rank=0, size=2)
+            if rendezvous is None:
+                return Config()
+        return Config.at(rendezvous, given, environ)
+
+    @staticmethod
     def in_store(given: Given, environ: Environ = os.environ) -> Config:
         """For ranks that meet in a store that the caller of `init` has.
 

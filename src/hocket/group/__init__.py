@@ -7,17 +7,16 @@ import atexit
 import itertools
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy.typing as npt
 
-from ..calls.dispatch import Array, Call, Dispatch, How
+from ..calls.dispatch import Array, Dispatch
 from ..calls.messages import Messages
 from ..calls.metrics import Metrics, collect
 from ..calls.objects import Objects
@@ -32,19 +31,16 @@ from ..observe.timeline import align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
 from ..rendezvous.join import join as meet
 from ..rendezvous.links import Links
-from ..rendezvous.sockets import explained
-from ..rendezvous.subgroups import form
-from ..rendezvous.subgroups import meet as meet_part
+from ..rendezvous.porch import Porch
 from ..run.arena import Arena
-from ..run.native import Ends, Native, create_outbox
-from ..run.signature import Signature
+from ..run.native import Ends, Native
 from ..tuning.topology import Topology
 from ..tuning.wire import measure
+from .growth import enter
 from .letters import Letters
-from .member import integer
+from .membership import Membership, assembled
 from .objects import ObjectCalls
 from .persistent import PersistentCalls
-from .recovery import Loss, Recovery
 
 
 class Statistics(NamedTuple):
@@ -58,7 +54,7 @@ class Statistics(NamedTuple):
     slow_messages: int
 
 
-class Group(PersistentCalls, Letters, ObjectCalls):
+class Group(PersistentCalls, Letters, ObjectCalls, Membership):
     """The ranks of a job, seen from one of them. `hocket.init` makes one; so do `subgroup` and `split`.
 
     Every rank must make the same calls in the same order. A call that differs between ranks raises MismatchError on all
@@ -85,6 +81,7 @@ class Group(PersistentCalls, Letters, ObjectCalls):
     """
 
     def __init__(self, rank: int, links: Links, timeout: float, protect: bool = False) -> None:
+        super().__init__()
         self.number = next(_numbers)
         self._rank, self._size = rank, len(links.fds)
         self._links = links
@@ -109,8 +106,6 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout, protect)
         self._objects = Objects(self._go, self._messages)
-        self._recovering, self._recovery = threading.Lock(), cast("Recovery | None", None)
-        self._history: tuple[Loss, ...] = ()
         _open.add(self)
         _sessions.add(self._calls)
 
@@ -152,85 +147,8 @@ class Group(PersistentCalls, Letters, ObjectCalls):
             raise
         self._go.native.topology = replace(self.topology, wire=wire)
 
-    # ---- smaller groups ----------------------------------------------------------------------------------------------
-
-    def subgroup(self, ranks: Sequence[int]) -> Group | None:
-        """A new group of `ranks` (of this group), which get the ranks 0, 1, ... there, in the order given.
-
-        Every rank of this group calls it, with the same `ranks`; those that are not among them get None. The new group
-        works apart from this one and must be closed on its own.
-        """
-        members = [self._go.rank_of(rank, "a member") for rank in ranks]
-        if len(set(members)) != len(members) or not members:
-            raise ValueError(f"ranks {members} are no group: each member once, and at least one")
-        if self.rank not in members:
-            return self._form(f"subgroup({members})", None, 0)
-        return self._form(f"subgroup({members})", 0, members.index(self.rank))
-
-    def split(self, color: int | None, key: int = 0) -> Group | None:
-        """New groups, one per `color`, each of the ranks that gave that colour, in the order of (`key`, rank).
-
-        Every rank of this group calls it; those whose colour is None get None. As in MPI_Comm_split.
-        """
-        return self._form("split", None if color is None else integer(color, "color"), integer(key, "key"))
-
-    def _form(self, within: str, color: int | None, key: int) -> Group | None:
-        """All of it in one turn, so that every rank forms its groups in one order."""
-        deadline = Deadline(self.timeout)
-
-        def gather(row: Array) -> Array:
-            shape = (self.size, row.size)
-            signature = Signature("all_gather", row.dtype, shape, within=within)
-            rows: Array = self._go.do_inside(Call(signature, How(), row, row[None], shape), deadline)
-            return rows
-
-        def look(waited_for: list[int]) -> None:
-            self._calls.look(waited_for[0], within, deadline)
-
-        def call() -> Group | None:
-            part = form(self._links, gather, color, key)
-            if part is None:
-                return None
-            size = len(part.members)
-            link = partial(meet_part, part, self._links, deadline=deadline, look=look)
-            return assemble(part.rank, size, self.timeout, link, self.topology.wire, self.protect)
-
-        return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
-
-    # ---- after a failure ---------------------------------------------------------------------------------------------
-
-    def recover(self, timeout: float | None = None, *, allow_minority: bool = False) -> Group:
-        """A new group of those that are left, after an error has ended this one, which is closed.
-
-        All of them call it; who does not within about two thirds of `timeout` (seconds; the group's by default) is
-        taken for lost, as those are which the error names as `lost`. Ranks are renumbered in order; down to a world of
-        one. The members are the same on all of them, or it fails on all: whoever is lost in the middle of it is left
-        out in another attempt. Arrays of this group's `empty` remain arrays, and are nobody else's any more; subgroups
-        recover on their own.
-
-        Of a group of several hosts, a part that may have lost sight of as many ranks as it has goes on only with
-        `allow_minority`: those may do so, too. What decides where both are equally many is the lowest rank.
-
-        Raises PeerLost where the others went on without this rank, CollectiveTimeout, RendezvousError, and HocketError
-        where nothing has ended this group, or those that are left are too few.
-        """
-        with self._recovering:
-            over = self._calls.conclude()
-            if self.rank in over.lost:
-                raise over
-            self._recovery = self._recovery or Recovery(self._calls.endpoint, self.rank, self._links, over)
-            recovery = self._recovery
-            links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
-            rank, loss = recovery.members.index(self.rank), recovery.loss()
-            group = formed(rank, links, self.timeout, self.topology.wire, self.protect)
-            group._history = (*self._history, loss)
-            self._close(None)
-            return group
-
-    @property
-    def history(self) -> tuple[Loss, ...]:
-        """What this group and those that it recovered from have been through."""
-        return self._history
+    def _made(self, rank: int, links: Links, wire: int) -> Group:
+        return formed(rank, links, self.timeout, wire, self.protect)
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -271,6 +189,8 @@ class Group(PersistentCalls, Letters, ObjectCalls):
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
+        if self._porch is not None:
+            self._porch.close()
         _open.discard(self)
         _write_timeline()
 
@@ -327,13 +247,62 @@ def init(
         config = Config.at(rendezvous, given)
     else:
         foreign, config = ForeignStore(rendezvous), Config.in_store(given)
+    seconds, protects = _started(config, timeout, protect)
+    group = assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
+    group._porch = Porch(config, foreign)
+    return group
+
+
+def join(
+    timeout: float | None = None,
+    *,
+    rendezvous: str | TorchStore | None = None,
+    secret: str | None = None,
+    integrity: bool | None = None,
+    protect: bool | None = None,
+) -> Group:
+    """Join a group that has formed already, as a rank behind the others; it is let in when all of its ranks call
+    `group.grow()`, which those do that see `group.pending()`, or that run in `hocket.elastic`.
+
+    The group is found where its ranks met: by the launcher's variables, or at `rendezvous`, with the job's `secret`, as
+    for `init`. At tcp://host:port it is the host of its present rank 0 that listens (and it listens from its first
+    `pending()` or `grow()` on). `timeout` is in seconds, for this and for every call that names none of its own.
+
+    Raises RendezvousError where no group takes it in before that, or this one does not want to, and says why.
+    """
+    given, foreign = Given(None, None, secret, integrity), None
+    if rendezvous is None or isinstance(rendezvous, str):
+        config = Config.newcomer(rendezvous, given)
+    else:
+        foreign, config = ForeignStore(rendezvous), Config.in_store(replace(given, rank=0, size=2))
+    seconds, protects = _started(config, timeout, protect)
+    return _enter(Porch(config, foreign), seconds, seconds, protects)
+
+
+def again(group: Group, patience: float) -> Group:
+    """Join anew, as a rank that the others have given up, within so many seconds."""
+    if group._porch is None:
+        raise RendezvousError("this rank cannot join the others anew: their group is none that hocket.init made")
+    porch = group._porch.again()
+    group.close()
+    return _enter(porch, patience, group.timeout, group.protect)
+
+
+def _enter(porch: Porch, patience: float, timeout: float, protect: bool) -> Group:
+    prometheus.serve(lambda: list(_open))
+    group = enter(porch, Deadline(patience), lambda rank, links, wire: formed(rank, links, timeout, wire, protect))
+    group._porch = porch
+    return group
+
+
+def _started(config: Config, timeout: float | None, protect: bool | None) -> tuple[float, bool]:
+    """The seconds that calls may take, and whether they protect, of a rank that begins."""
     if config.launcher == HOCKET_RUN:
         aftermath.install()
     seconds = config.timeout if timeout is None else timeout
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
-    protects = config.protect if protect is None else protect
-    return assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
+    return seconds, config.protect if protect is None else protect
 
 
 def _disconnect(links: Links, native: Native, arena: Arena) -> None:
@@ -362,16 +331,6 @@ def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) ->
     if group.topology.hosts > 1:
         group._tune(wire or links.wire)
     return group
-
-
-def assembled(size: int, meet: Callable[[int], Links]) -> Links:
-    """What `meet` makes of a new outbox."""
-    with explained("this rank has no memory to share"):
-        fd = create_outbox(size)
-    try:
-        return meet(fd)
-    finally:
-        os.close(fd)
 
 
 _numbers = itertools.count()  # of the groups that this process has been in, by which metrics tell them apart

@@ -100,6 +100,14 @@ class StoreServer:
             for listener in self._listeners:
                 listener.close()
 
+    def forget(self) -> None:
+        """In a forked child, which has no such thread: close what is open here, and tell nobody."""
+        for listener in self._listeners:
+            listener.close()
+        for client in self._clients:
+            client.sock.close()
+        self._selector.close()
+
     def _refuse(self) -> None:
         for listener in self._listeners:
             with suppress(OSError):

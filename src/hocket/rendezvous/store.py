@@ -47,9 +47,13 @@ class Closed(RendezvousError):
     """Who holds the store has closed it."""
 
 
-class Left(RendezvousError):
-    """Who holds the store has left, and never answered this rank: as it came, a store of an earlier meeting may close,
-    which knows nobody yet to whom it would say so."""
+class Away(RendezvousError):
+    """Who holds the store has left without a word."""
+
+
+class Left(Away):
+    """And never answered this rank: as it came, a store of an earlier meeting may close, which knows nobody yet to whom
+    it would say so."""
 
 
 def reach_store(
@@ -119,7 +123,8 @@ class SocketStore:
                 write_frame(self._socket, request, deadline)
             answer = read_frame(self._socket, deadline)
         except (OSError, EOFError, ValueError) as error:
-            kind = Left if isinstance(error, (EOFError, ConnectionError)) and not self._answered else RendezvousError
+            gone = isinstance(error, (EOFError, ConnectionError))
+            kind = (Away if self._answered else Left) if gone else RendezvousError
             raise kind(f"the meeting point went away, and with it the process that held it: {reason(error)}") from error
         self._answered = True
         match answer:

@@ -1,0 +1,208 @@
+"""How a group takes in those that wait on its porch (`rendezvous.porch`), and how they come in.
+
+```
+who       rank 0 tells all members how many wait
+doors     each member opens one, and rank 0 tells all, old and new, where all of them are
+link      all of them, as the first ones did
+linked    members tell each other, in the old group, whether they could
+commit    a barrier of the new group: when one rank has come through it, it is everybody's
+```
+
+What fails before the barrier leaves the old group as it was, and those that wait go on waiting. What fails in the
+barrier ends the new group, on all of its ranks in one way, so that they know alike whether anybody came through. If so
+it is their group, and in its next call they hear that it has ended; else it has never been.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+
+from ..calls.objects import Objects
+from ..calls.session import Session
+from ..deadline import Deadline
+from ..errors import HocketError, RendezvousError
+from ..rendezvous.cards import Card, places
+from ..rendezvous.doors import Door
+from ..rendezvous.links import Links, Terms, meet_at
+from ..rendezvous.mesh import Look
+from ..rendezvous.porch import Admission, Caller, Porch
+from ..rendezvous.sockets import explained
+from ..run.native import create_outbox
+
+if TYPE_CHECKING:
+    from . import Group
+
+_FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped
+_TRIES = 2  # that each of them gets
+_POLL = 0.01  # seconds between two looks who has come
+_COMING = 0.8  # of the time that is left, for so many to come as are wanted
+
+T = TypeVar("T")
+Make: TypeAlias = "Callable[[int, Links, int], Group]"  # of a rank, its links, and what is known of them
+
+
+@dataclass
+class Commit:
+    """A new group, and the number of the call in it after which it is everybody's."""
+
+    group: Group
+    call: int
+
+    @staticmethod
+    def of(group: Group) -> Commit:
+        """By its next call."""
+        return Commit(group, group._calls.endpoint.completed + 1)
+
+    def make(self, seconds: float) -> None:
+        """Make that call. HocketErrors are not raised: `counts` knows."""
+        with suppress(HocketError):
+            self.group.barrier(timeout=seconds)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is everybody's group: to be asked after the call, whatever came of that."""
+        outcome = self.group._calls.endpoint.outcome()
+        return outcome is None or outcome[5] >= self.call
+
+
+class Growth:
+    """One member's part in the growth of its group. `within` is the call that it makes."""
+
+    def __init__(self, group: Group, porch: Porch, make: Make, within: str) -> None:
+        self._rank, self._size, self._wire = group.rank, group.size, group.topology.wire
+        self._links, self._porch, self._make, self._within = group._links, porch, make, within
+        self._calls: Session = group._calls
+        self._objects: Objects = group._objects
+        self._tries: dict[Caller, int] = {}
+        self.commit: Commit | None = None  # the latest: for who is interrupted in it
+
+    def waiting(self, deadline: Deadline, size: int = 0) -> int:
+        """How many wait now, or as soon as the group would have `size` ranks with them, or soon before the deadline.
+        The same on all members, or RendezvousError where nobody can come."""
+        found = ""
+        if self._rank == 0:
+            until = Deadline(deadline.left() * _COMING)
+            found = self._in_turn(lambda: self._look_who(until, size), deadline)
+        found = self._objects.tell(found.encode(), self._within, deadline.left()).decode()
+        if not found.isdecimal():
+            raise RendezvousError(found)
+        return int(found)
+
+    def _look_who(self, until: Deadline, size: int) -> str:
+        try:
+            while True:
+                count = len(self._porch.waiting())
+                if self._size + count >= size or not until.left():
+                    return str(count)
+                if self._size > 1:
+                    self._calls.look(1, self._within, until)
+                time.sleep(_POLL)
+        except RendezvousError as error:
+            return str(error)
+
+    def attempt(self, deadline: Deadline) -> Group | None:
+        """The group with those that wait now, which is to be their group from now on; None where it did not come about,
+        and something has been done about that."""
+        terms = self._links.terms or self._porch.terms
+        with explained("this group cannot grow"), closing(self._porch.door()) as door:
+            card = terms.card(door, self._rank).pack()
+            members = self._objects.collect(card, self._within, deadline.left())
+            told = self._admit(members, terms).pack() if self._rank == 0 else b""
+            admission = Admission.unpack(self._objects.tell(told, self._within, deadline.left()))
+            if len(admission.cards) == self._size:
+                return None
+            limit = Deadline(min(deadline.left(), _FORMING))
+            links = self._in_turn(
+                lambda: link(door, admission._replace(rank=self._rank), terms, limit, self._look), deadline
+            )
+            linked = self._objects.collect(b"linked" * (links is not None), self._within, deadline.left())
+            if links is None or not all(linked):
+                if links is not None:
+                    links.close()
+                return None
+            return self._committed(links, admission, limit)
+
+    def _admit(self, members: list[bytes], terms: Terms) -> Admission:
+        """Tell those that wait where to come to. What they and the members have to know."""
+        known, callers = [Card.unpack(card) for card in members], []
+        for caller in list(self._porch.waiting()):
+            self._tries[caller] = self._tries.get(caller, 0) + 1
+            try:
+                places([*known, replace(caller.card, rank=self._size)])
+            except RendezvousError as error:
+                self._porch.refuse(caller, str(error))
+                continue
+            if self._tries[caller] > _TRIES:
+                self._porch.refuse(caller, f"it did not link with the others within {_FORMING:g} s, {_TRIES} times")
+                continue
+            callers.append(caller)
+        cards = [*members, *(caller.card.pack() for caller in callers)]
+        key, admitted = secrets.randbits(64), sorted(self._porch.admitted)
+        admission = Admission(0, cards, key, self._wire, terms.sockets.integrity, admitted)
+        for place, caller in enumerate(callers):
+            self._porch.admit(caller, admission._replace(rank=self._size + place))
+        return admission
+
+    def _committed(self, links: Links, admission: Admission, limit: Deadline) -> Group | None:
+        try:
+            group = self._make(self._rank, links, admission.wire)
+        except RendezvousError:
+            return None  # nor can anybody come through the barrier
+        self.commit = Commit.of(group)
+        self.commit.make(limit.left())
+        if not self.commit.counts:
+            group.close()
+            return None
+        admission.apply(self._porch)
+        return group
+
+    def _look(self, ranks: list[int]) -> None:
+        """While all link: whether the members are there."""
+        if self._size > 1:
+            other = next((rank for rank in ranks if rank < self._size), 1 - min(self._rank, 1))
+            self._calls.look(other, self._within, Deadline(_FORMING))
+
+    def _in_turn(self, function: Callable[[], T], deadline: Deadline) -> T:
+        return cast(T, self._calls.do(function, self._within, deadline.left(), False))
+
+
+def enter(porch: Porch, deadline: Deadline, make: Make) -> Group:
+    """Wait until a group takes this process in. Raises RendezvousError at the deadline, or where it will not."""
+    terms = porch.terms
+    with explained("this rank cannot join"), closing(porch.door()) as door:
+        for admission in porch.admissions(door, deadline):
+            if admission.checked != terms.sockets.integrity:
+                raise RendezvousError("HOCKET_INTEGRITY is not the same here as in the group: give all ranks the same")
+            limit = Deadline(min(deadline.left(), _FORMING))
+            links = link(door, admission, terms, limit)
+            if links is None:
+                continue
+            with suppress(RendezvousError):
+                commit = Commit.of(make(admission.rank, links, admission.wire))
+                commit.make(limit.left())
+                if commit.counts:
+                    admission.apply(porch)
+                    return commit.group
+                commit.group.close()
+    raise AssertionError  # there is always another one, or an error
+
+
+def link(door: Door, admission: Admission, terms: Terms, limit: Deadline, look: Look = None) -> Links | None:
+    """With all that the admission names; None where that is not possible."""
+    cards = [replace(Card.unpack(card), rank=rank) for rank, card in enumerate(admission.cards)]
+    fd = create_outbox(len(cards))
+    try:
+        with explained("no links"):
+            links = meet_at(door, cards, admission.rank, fd, terms, limit, look)
+    except RendezvousError:
+        return None
+    finally:
+        os.close(fd)
+    links.key = admission.key
+    return links
