@@ -21,10 +21,8 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-from ..calls.objects import Objects
-from ..calls.session import Session
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..rendezvous.cards import Card, places
@@ -34,9 +32,7 @@ from ..rendezvous.mesh import Look
 from ..rendezvous.porch import Admission, Caller, Porch
 from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
-
-if TYPE_CHECKING:
-    from . import Group
+from .movements import Movements
 
 _FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped
 _TRIES = 2  # that each of them gets
@@ -44,18 +40,19 @@ _POLL = 0.01  # seconds between two looks who has come
 _COMING = 0.8  # of the time that is left, for so many to come as are wanted
 
 T = TypeVar("T")
-Make: TypeAlias = "Callable[[int, Links, int], Group]"  # of a rank, its links, and what is known of them
+G = TypeVar("G", bound=Movements)
+Make = Callable[[int, Links, int], G]  # of a rank, its links, and what is known of them
 
 
 @dataclass
-class Commit:
+class Commit(Generic[G]):
     """A new group, and the number of the call in it after which it is everybody's."""
 
-    group: Group
+    group: G
     call: int
 
     @staticmethod
-    def of(group: Group) -> Commit:
+    def of(group: G) -> Commit[G]:
         """By its next call."""
         return Commit(group, group._calls.endpoint.completed + 1)
 
@@ -71,16 +68,15 @@ class Commit:
         return outcome is None or outcome[5] >= self.call
 
 
-class Growth:
+class Growth(Generic[G]):
     """One member's part in the growth of its group. `within` is the call that it makes."""
 
-    def __init__(self, group: Group, porch: Porch, make: Make, within: str) -> None:
-        self._rank, self._size, self._wire = group.rank, group.size, group.topology.wire
+    def __init__(self, group: G, wire: int, porch: Porch, make: Make[G], within: str) -> None:
+        self._rank, self._size, self._wire = group.rank, group.size, wire
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
-        self._calls: Session = group._calls
-        self._objects: Objects = group._objects
+        self._calls, self._objects = group._calls, group._objects
         self._tries: dict[Caller, int] = {}
-        self.commit: Commit | None = None  # the latest: for who is interrupted in it
+        self.commit: Commit[G] | None = None  # the latest: for who is interrupted in it
 
     def waiting(self, deadline: Deadline, size: int = 0) -> int:
         """How many wait now, or as soon as the group would have `size` ranks with them, or soon before the deadline.
@@ -106,7 +102,7 @@ class Growth:
         except RendezvousError as error:
             return str(error)
 
-    def attempt(self, deadline: Deadline) -> Group | None:
+    def attempt(self, deadline: Deadline) -> G | None:
         """The group with those that wait now, which is to be their group from now on; None where it did not come about,
         and something has been done about that."""
         terms = self._links.terms or self._porch.terms
@@ -149,7 +145,7 @@ class Growth:
             self._porch.admit(caller, admission._replace(rank=self._size + place))
         return admission
 
-    def _committed(self, links: Links, admission: Admission, limit: Deadline) -> Group | None:
+    def _committed(self, links: Links, admission: Admission, limit: Deadline) -> G | None:
         try:
             group = self._make(self._rank, links, admission.wire)
         except RendezvousError:
@@ -157,7 +153,7 @@ class Growth:
         self.commit = Commit.of(group)
         self.commit.make(limit.left())
         if not self.commit.counts:
-            group.close()
+            group._close(None)
             return None
         admission.apply(self._porch)
         return group
@@ -172,7 +168,7 @@ class Growth:
         return cast(T, self._calls.do(function, self._within, deadline.left(), False))
 
 
-def enter(porch: Porch, deadline: Deadline, make: Make) -> Group:
+def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
     """Wait until a group takes this process in. Raises RendezvousError at the deadline, or where it will not."""
     terms = porch.terms
     with explained("this rank cannot join"), closing(porch.door()) as door:
@@ -189,7 +185,7 @@ def enter(porch: Porch, deadline: Deadline, make: Make) -> Group:
                 if commit.counts:
                     admission.apply(porch)
                     return commit.group
-                commit.group.close()
+                commit.group._close(None)
     raise AssertionError  # there is always another one, or an error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from ..calls.dispatch import Array as Array
@@ -9,6 +11,7 @@ from ..calls.dispatch import Dispatch
 from ..calls.messages import ANY, Messages
 from ..calls.objects import Objects
 from ..calls.session import Session
+from ..rendezvous.links import Links
 
 
 class Member:
@@ -20,6 +23,7 @@ class Member:
     _calls: Session
     _messages: Messages
     _objects: Objects
+    _links: Links
 
     @property
     def rank(self) -> int:
@@ -30,6 +34,10 @@ class Member:
     def size(self) -> int:
         """How many ranks the group has."""
         return self._size
+
+    @abstractmethod
+    def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
+        """Leave the group, because of an error, if there was one."""
 
     def _source(self, src: int | None) -> int:
         return ANY if src is None else self._go.rank_of(src, "src")

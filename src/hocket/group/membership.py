@@ -20,22 +20,21 @@ from ..run.native import create_outbox
 from ..run.signature import Signature
 from ..tuning.topology import Topology
 from .growth import Commit, Growth
-from .member import Member, integer
+from .member import integer
+from .movements import Movements
 from .recovery import Loss, Recovery
 
 if TYPE_CHECKING:
-    from . import Group
+    from typing_extensions import Self
 
 
-class Membership(Member):
+class Membership(Movements):
     """Groups that come of a group."""
-
-    _links: Links
 
     def __init__(self) -> None:
         self._forming = threading.Lock()  # of a group of those that are left, or of more
         self._recovery: Recovery | None = None
-        self._commit: Commit | None = None  # that was interrupted
+        self._commit: Commit[Self] | None = None  # that was interrupted
         self._history: tuple[Loss, ...] = ()
         self._porch: Porch | None = None  # where others can join it; a subgroup has none
 
@@ -50,16 +49,12 @@ class Membership(Member):
         """How its ranks lie on hosts."""
 
     @abstractmethod
-    def _made(self, rank: int, links: Links, wire: int) -> Group:
+    def _made(self, rank: int, links: Links, wire: int) -> Self:
         """A group like this one over these links."""
-
-    @abstractmethod
-    def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
-        """Leave this one."""
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 
-    def subgroup(self, ranks: Sequence[int]) -> Group | None:
+    def subgroup(self, ranks: Sequence[int]) -> Self | None:
         """A new group of `ranks` (of this group), which get the ranks 0, 1, ... there, in the order given.
 
         Every rank of this group calls it, with the same `ranks`; those that are not among them get None. The new group
@@ -72,14 +67,14 @@ class Membership(Member):
             return self._form(f"subgroup({members})", None, 0)
         return self._form(f"subgroup({members})", 0, members.index(self.rank))
 
-    def split(self, color: int | None, key: int = 0) -> Group | None:
+    def split(self, color: int | None, key: int = 0) -> Self | None:
         """New groups, one per `color`, each of the ranks that gave that colour, in the order of (`key`, rank).
 
         Every rank of this group calls it; those whose colour is None get None. As in MPI_Comm_split.
         """
         return self._form("split", None if color is None else integer(color, "color"), integer(key, "key"))
 
-    def _form(self, within: str, color: int | None, key: int) -> Group | None:
+    def _form(self, within: str, color: int | None, key: int) -> Self | None:
         """All of it in one turn, so that every rank forms its groups in one order."""
         deadline = Deadline(self.timeout)
 
@@ -92,18 +87,18 @@ class Membership(Member):
         def look(waited_for: list[int]) -> None:
             self._calls.look(waited_for[0], within, deadline)
 
-        def call() -> Group | None:
+        def call() -> Self | None:
             part = form(self._links, gather, color, key)
             if part is None:
                 return None
             link = partial(meet, part, self._links, deadline=deadline, look=look)
             return self._made(part.rank, assembled(len(part.members), link), self.topology.wire)
 
-        return cast("Group | None", self._calls.do(call, within, deadline.left(), False))
+        return cast("Self | None", self._calls.do(call, within, deadline.left(), False))
 
     # ---- after a failure ---------------------------------------------------------------------------------------------
 
-    def recover(self, timeout: float | None = None, *, allow_minority: bool = False) -> Group:
+    def recover(self, timeout: float | None = None, *, allow_minority: bool = False) -> Self:
         """A new group of those that are left, after an error has ended this one, which is closed.
 
         All of them call it; who does not within about two thirds of `timeout` (seconds; the group's by default) is
@@ -130,7 +125,7 @@ class Membership(Member):
             rank, loss = recovery.members.index(self.rank), recovery.loss()
             return self._left_for(self._made(rank, links, self.topology.wire), loss)
 
-    def _left_for(self, group: Group, *losses: Loss) -> Group:
+    def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place."""
         group._history, group._porch, self._porch = (*self._history, *losses), self._porch, None
         self._close(None)
@@ -151,7 +146,7 @@ class Membership(Member):
         """
         return self._growth("pending()").waiting(Deadline(self._go.seconds(timeout)))
 
-    def grow(self, size: int | None = None, *, timeout: float | None = None) -> Group:
+    def grow(self, size: int | None = None, *, timeout: float | None = None) -> Self:
         """A new group, in which those that wait to join have the ranks behind the present ones; this one is closed.
 
         All ranks call it. Without `size` it takes in those that wait now, and returns this group where that is nobody.
@@ -179,7 +174,7 @@ class Membership(Member):
                 raise
         return self.recover(deadline.left()).grow(size, timeout=deadline.left())
 
-    def _grow(self, growth: Growth, deadline: Deadline, least: int) -> Group:
+    def _grow(self, growth: Growth[Self], deadline: Deadline, least: int) -> Self:
         while waiting := growth.waiting(deadline, least):
             if self.size + waiting < least:
                 break
@@ -195,14 +190,14 @@ class Membership(Member):
                 f"of {least} ranks that were waited for there are {self.size}, and {waiting} that wait to join, after "
                 f"{deadline}"
             )
-        return cast("Group", self)
+        return self
 
-    def _growth(self, within: str) -> Growth:
+    def _growth(self, within: str) -> Growth[Self]:
         if self._porch is None:
             raise RendezvousError("nobody can join this group: only one that hocket.init or hocket.join made can grow")
-        return Growth(cast("Group", self), self._porch, self._made, within)
+        return Growth(self, self.topology.wire, self._porch, self._made, within)
 
-    def _grown(self) -> Group | None:
+    def _grown(self) -> Self | None:
         """The group that takes the place of this one, where this rank was interrupted just as it came about."""
         if self._commit is None or not self._commit.counts:
             return None

@@ -41,7 +41,8 @@ from .sockets import explained, finish, reach
 from .store import Absent, Away, Closed, SocketStore, Store, Taken, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
-_OPENING = 5.0  # seconds that it may take to open the porch, or to reach the launcher's store
+_OPENS = 1.0  # seconds before it is tried again to open a porch that could not be
+_ANSWER = 5.0  # seconds for a store to answer
 _PROBE = 200  # milliseconds for somebody's kernel to say that nobody listens there any more
 _AGAIN = 0.05  # seconds before one that waits and has lost sight of the porch looks for it again
 
@@ -97,6 +98,7 @@ class Porch:
         self._seen = 0  # numbers
         self._callers: list[Caller] = []
         self._again = Deadline(0.0)
+        self._failed: RendezvousError | None = None
         self.admitted: set[str] = set()
         _porches.add(self)
 
@@ -127,18 +129,21 @@ class Porch:
         """Those that wait now, and can be reached. Raises RendezvousError where nobody can come."""
         if self.leads_nowhere or (self._store is not None and self._again.left()):
             return self._callers
+        if self._failed is not None and self._again.left():
+            raise self._failed
         try:
             with explained("nobody can join this group"):
-                self._store = self._store or self._open(Deadline(_OPENING))
+                self._store = self._store or self._open()
                 self._read(self._store)
-        except RendezvousError:
-            self.close()  # the next look opens it anew
+        except RendezvousError as error:
+            self.close()
+            self._failed, self._again = error, Deadline(_OPENS)
             raise
         here = whereabouts()
         self._callers = [
             one for one in self._callers if one.card.address not in self.admitted and _is_there(one.card, here)
         ]
-        self._again = Deadline(_LOOKS)
+        self._failed, self._again = None, Deadline(_LOOKS)
         return self._callers
 
     def admit(self, caller: Caller, admission: Admission) -> None:
@@ -185,31 +190,31 @@ class Porch:
         for turn in count():
             label = f"admit/{number}/{turn}"
             try:
-                self._store.set(label, seal(self._config.secret, label, what), _OPENING)
+                self._store.set(label, seal(self._config.secret, label, what), _ANSWER)
             except Taken:  # by an earlier attempt, maybe of a rank that is lost
                 continue
             return
 
     # ---- where it is -------------------------------------------------------------------------------------------------
 
-    def _open(self, deadline: Deadline) -> Store:
+    def _open(self) -> Store:
         addresses = self._config.own.addresses if self._config.peers else self._addresses
         if self._foreign is None and self._config.folder is None and self._config.launcher != HOCKET_RUN:
-            self._server, addresses = self._hold(addresses, deadline)
-        return self._reached(addresses, deadline, self._undo)
+            self._server, addresses = self._hold(addresses)
+        return self._reached(addresses, Deadline(_ANSWER), self._undo)
 
-    def _hold(self, addresses: tuple[str, ...], deadline: Deadline) -> tuple[StoreServer, tuple[str, ...]]:
+    def _hold(self, addresses: tuple[str, ...]) -> tuple[StoreServer, tuple[str, ...]]:
         """At that address; where that is another host's, at the same port of this one."""
         config = self._config
         try:
-            server = StoreServer(*addresses, secret=config.secret, timeout=deadline.left(), tls=self.terms.tls)
+            server = StoreServer(*addresses, secret=config.secret, timeout=0.0, tls=self.terms.tls)
         except RendezvousError as error:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.errno != errno.EADDRNOTAVAIL or config.peers:
                 raise
             own = own_address(config.towards, config.sockets.interface)
             addresses = (tcp_url(host_and_port(own)[0], host_and_port(addresses[0])[1]),)
-            server = StoreServer(*addresses, secret=config.secret, timeout=deadline.left(), tls=self.terms.tls)
+            server = StoreServer(*addresses, secret=config.secret, timeout=0.0, tls=self.terms.tls)
         self._undo.enter_context(closing(server))
         return server.start(), addresses
 
