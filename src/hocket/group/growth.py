@@ -15,6 +15,7 @@ it is their group, and in its next call they hear that it has ended; else it has
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
@@ -34,8 +35,7 @@ from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
 from .movements import Movements
 
-_FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped
-_TRIES = 2  # that each of them gets
+_FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped, and may come again
 _POLL = 0.01  # seconds between two looks who has come
 _COMING = 0.8  # of the time that is left, for so many to come as are wanted
 
@@ -75,7 +75,8 @@ class Growth(Generic[G]):
         self._rank, self._size, self._wire = group.rank, group.size, wire
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
         self._calls, self._objects = group._calls, group._objects
-        self._tries: dict[Caller, int] = {}
+        self._missing: list[int] = []  # of the ranks that are to link
+        self._callers: list[Caller] = []  # that are let in, where this is rank 0
         self.commit: Commit[G] | None = None  # the latest: for who is interrupted in it
 
     def waiting(self, deadline: Deadline, size: int = 0) -> int:
@@ -109,39 +110,37 @@ class Growth(Generic[G]):
         with explained("this group cannot grow"), closing(self._porch.door()) as door:
             card = terms.card(door, self._rank).pack()
             members = self._objects.collect(card, self._within, deadline.left())
-            told = self._admit(members, terms).pack() if self._rank == 0 else b""
-            admission = Admission.unpack(self._objects.tell(told, self._within, deadline.left()))
+            text = self._admit(members, terms).pack() if self._rank == 0 else b""
+            admission = Admission.unpack(self._objects.tell(text, self._within, deadline.left()))
             if len(admission.cards) == self._size:
                 return None
             limit = Deadline(min(deadline.left(), _FORMING))
             links = self._in_turn(
                 lambda: link(door, admission._replace(rank=self._rank), terms, limit, self._look), deadline
             )
-            linked = self._objects.collect(b"linked" * (links is not None), self._within, deadline.left())
-            if links is None or not all(linked):
+            missing = [] if links is not None else self._missing
+            told = self._objects.collect(json.dumps(missing).encode(), self._within, deadline.left())
+            late = {rank for ranks in map(json.loads, told) for rank in ranks}
+            if links is None or late:
                 if links is not None:
                     links.close()
+                if self._rank == 0:
+                    self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
                 return None
             return self._committed(links, admission, limit)
 
     def _admit(self, members: list[bytes], terms: Terms) -> Admission:
         """Tell those that wait where to come to. What they and the members have to know."""
-        known, callers = [Card.unpack(card) for card in members], []
-        for caller in list(self._porch.waiting()):
-            self._tries[caller] = self._tries.get(caller, 0) + 1
-            try:
+        known = [Card.unpack(card) for card in members]
+        self._callers = []
+        for caller in self._porch.waiting():
+            with self._porch.welcome(caller):
                 places([*known, replace(caller.card, rank=self._size)])
-            except RendezvousError as error:
-                self._porch.refuse(caller, str(error))
-                continue
-            if self._tries[caller] > _TRIES:
-                self._porch.refuse(caller, f"it did not link with the others within {_FORMING:g} s, {_TRIES} times")
-                continue
-            callers.append(caller)
-        cards = [*members, *(caller.card.pack() for caller in callers)]
+                self._callers.append(caller)
+        cards = [*members, *(caller.card.pack() for caller in self._callers)]
         key, admitted = secrets.randbits(64), sorted(self._porch.admitted)
         admission = Admission(0, cards, key, self._wire, terms.sockets.integrity, admitted)
-        for place, caller in enumerate(callers):
+        for place, caller in enumerate(self._callers):
             self._porch.admit(caller, admission._replace(rank=self._size + place))
         return admission
 
@@ -159,7 +158,8 @@ class Growth(Generic[G]):
         return group
 
     def _look(self, ranks: list[int]) -> None:
-        """While all link: whether the members are there."""
+        """While all link, and these are missing: whether the members are there."""
+        self._missing = ranks
         if self._size > 1:
             other = next((rank for rank in ranks if rank < self._size), 1 - min(self._rank, 1))
             self._calls.look(other, self._within, Deadline(_FORMING))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..calls.dispatch import Array, Call, How
 from ..deadline import Deadline
-from ..errors import CollectiveTimeout, PeerLost, RendezvousError
+from ..errors import CollectiveTimeout, GroupBroken, PeerLost, RendezvousError
 from ..rendezvous.links import Links
 from ..rendezvous.porch import Porch
 from ..rendezvous.sockets import explained
@@ -169,8 +169,9 @@ class Membership(Movements):
             if not self._calls.broken:
                 with self._forming:
                     return self._grow(self._growth("grow()"), deadline, least)
-        except PeerLost:
-            if not deadline.left():
+        except (PeerLost, GroupBroken) as error:
+            why = error.__cause__ if isinstance(error, GroupBroken) else error
+            if not isinstance(why, PeerLost) or not deadline.left():
                 raise
         return self.recover(deadline.left()).grow(size, timeout=deadline.left())
 

@@ -19,7 +19,7 @@ import select
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -75,8 +75,8 @@ class Admission(NamedTuple):
         """Read one. RendezvousError for what is none; or where it tells why this rank is not let in."""
         with suppress(ValueError):
             match msgpack.unpackb(blob):
-                case [str() as why]:
-                    raise RendezvousError(f"this rank was not let in: {why}")
+                case [str() as why, bool() as is_final]:
+                    raise (RendezvousError if is_final else Away)(f"this rank was not let in: {why}")
                 case [int(), [*_], int(), int(), bool(), [*_]] as told:
                     return Admission(*told)
         raise RendezvousError("the group said what this version of hocket does not understand")
@@ -150,10 +150,20 @@ class Porch:
         """Tell one that waits to link."""
         self._tell(caller.number, admission.pack())
 
-    def refuse(self, caller: Caller, why: str) -> None:
-        """Tell one that waits that it will not be let in."""
-        self._callers = [one for one in self._callers if one != caller]
-        self._tell(caller.number, msgpack.packb([why]))
+    @contextmanager
+    def welcome(self, caller: Caller) -> Iterator[None]:
+        """Tell one that waits that it will not be let in, and why, where that raises RendezvousError."""
+        try:
+            yield
+        except RendezvousError as error:
+            self._callers = [one for one in self._callers if one != caller]
+            self._tell(caller.number, _refusal(str(error)))
+
+    def send_away(self, late: list[Caller]) -> None:
+        """Wait no longer for these, who did not link in time; if they wake up they may come again."""
+        self._callers = [one for one in self._callers if one not in late]
+        for caller in late:
+            self._tell(caller.number, _refusal("it did not link with the others in time", is_final=False))
 
     def close(self) -> None:
         """Hold it no longer. It is opened anew where somebody looks."""
@@ -181,7 +191,7 @@ class Porch:
             try:
                 card = Card.read(note, secret, f"join/{number}", number, self._config.rank)
             except RendezvousError as error:
-                self._tell(number, msgpack.packb([str(error)]))
+                self._tell(number, _refusal(str(error)))
             else:
                 self._callers.append(Caller(number, card))
 
@@ -243,8 +253,8 @@ class Porch:
     def admissions(self, door: Door, deadline: Deadline) -> Iterator[Admission]:
         """Wait at that door, and be told again and again whom to link with. Raises RendezvousError at the deadline, or
         where the group does not want this rank, and says why."""
-        card = self.terms.card(door, 0)
-        while True:
+        for turn in count():
+            card = self.terms.card(door, turn)  # a note of its own, each time
             try:
                 with explained("this rank cannot join"), ExitStack() as stack:
                     store = self._reached(self._addresses, deadline, stack)
@@ -271,6 +281,11 @@ class Porch:
         for turn in count():
             label = f"admit/{number}/{turn}"
             yield Admission.unpack(unseal(self._config.secret, label, store.get(label, deadline.left())))
+
+
+def _refusal(why: str, *, is_final: bool = True) -> bytes:
+    blob: bytes = msgpack.packb([why, is_final])
+    return blob
 
 
 def _is_there(card: Card, here: tuple[str, str]) -> bool:

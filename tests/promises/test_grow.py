@@ -1,0 +1,296 @@
+"""New ranks enter a group between its calls: the same group on all of them, or the old one.
+
+The ranks of these worlds do not meet in their world's group: some found one in a folder, and the others join it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from working import works
+
+import hocket
+from hocket.group import growth
+from moments import Signs, held, until
+from worlds import Died, World
+
+Own = Callable[[int], World]
+SECRET = "of those that meet here"
+
+
+def found(folder: str, size: int) -> Any:
+    """The group of the first `size` processes; the others have None."""
+    me = int(os.environ["RANK"])
+    if me >= size:
+        return None
+    return hocket.init(30, rank=me, size=size, rendezvous=f"file://{folder}", secret=SECRET)
+
+
+def come(folder: str, timeout: float = 30) -> Any:
+    return hocket.join(timeout, rendezvous=f"file://{folder}", secret=SECRET)
+
+
+def me() -> int:
+    """The number of this process, whatever its rank is."""
+    return int(os.environ["RANK"])
+
+
+def numbers(group: Any) -> list[int]:
+    """Those of all of its processes, by rank."""
+    return [int(number) for number in group.all_gather(np.array([me()]))]
+
+
+def play(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[Any]:
+    world = own(size)
+    world.start_alone(program, *args)
+    return world.finish()
+
+
+def lose(group: Any) -> None:
+    """Make calls until a rank is lost."""
+    with contextlib.suppress(hocket.PeerLost):
+        while True:
+            group.barrier()
+
+
+def plays(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[Any]:
+    """As `play`, where nothing may fail."""
+    outcomes = play(own, size, program, *args)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
+# ---- who is in -------------------------------------------------------------------------------------------------------
+
+
+def grows(_: Any, folder: str, founders: int, size: int) -> list[int]:
+    group = found(folder, founders)
+    if group is None:
+        group = come(folder)
+    else:
+        before = group
+        group = group.grow(size)
+        with pytest.raises(hocket.GroupBroken, match="closed"):
+            before.barrier()
+    while group.size < size:  # some came later than others
+        group = group.grow(size)
+    members = numbers(group)
+    works(group, members)
+    assert group.pending() == 0
+    assert group.grow() is group
+    group.close()
+    return members
+
+
+@pytest.mark.parametrize(("founders", "size"), [(1, 2), (2, 3), (1, 4), (3, 5)])
+def test_newcomers_are_behind_the_others(own: Own, tmp_path: Path, founders: int, size: int) -> None:
+    seen = plays(own, size, grows, str(tmp_path), founders, size)
+    assert all(members == seen[0] for members in seen)
+    assert seen[0][:founders] == list(range(founders))
+    assert sorted(seen[0]) == list(range(size))
+
+
+def down_and_up(_: Any, folder: str, turns: int) -> list[Any]:
+    """The last rank leaves by an error, until one is alone; and they come again."""
+    group = found(folder, 3)
+    for _ in range(turns):
+        while group.size > 1 and group.rank < group.size - 1:
+            lose(group)
+            group = group.recover(allow_minority=True)
+        if group.rank > 0:
+            group.__exit__(ValueError, ValueError("goes"), None)
+            group = come(folder)
+        while group.size < 3:
+            group = group.grow(3)
+        works(group, numbers(group))
+    losses = [loss.ranks for loss in group.history]
+    group.close()
+    return losses
+
+
+def test_down_to_one_and_up_again(own: Own, tmp_path: Path) -> None:
+    losses = plays(own, 3, down_and_up, str(tmp_path), 3)
+    assert losses[0] == [(2,), (1,)] * 3
+
+
+def bad_at_first(_: Any, folder: str) -> list[int]:
+    """A group that has ended recovers and takes in who waits, in one call."""
+    group = found(folder, 3)
+    if group is None:
+        group = come(folder)
+    else:
+        if group.rank == 1:
+            group.__exit__(ValueError, ValueError("goes"), None)
+            group = come(folder)
+        else:
+            lose(group)
+        while group.size < 4:
+            group = group.grow(4)
+    while group.size < 4:
+        group = group.grow(4)
+    works(group, members := numbers(group))
+    group.close()
+    return members
+
+
+def test_shrink_and_grow_in_one_step(own: Own, tmp_path: Path, transport: str) -> None:
+    seen = plays(own, 4, bad_at_first, str(tmp_path))
+    assert all(members == seen[0] for members in seen)
+    assert seen[0][:2] == [0, 2]
+    assert sorted(seen[0]) == [0, 1, 2, 3]
+
+
+def again_and_again(_: Any, folder: str) -> tuple[tuple[int, int, int], ...]:
+    """Rank 1 leaves and comes ten times."""
+    group = found(folder, 2)
+    kept = []
+    for _ in range(10):
+        if group.rank == 1:
+            group.close()
+            group = come(folder)
+        else:
+            with pytest.raises(hocket.PeerLost):
+                group.barrier()
+            group = group.recover(allow_minority=True).grow(2)
+        works(group, [0, 1])
+        kept.append(held())
+    group.close()
+    return tuple(kept)
+
+
+def test_nothing_is_left_of_earlier_groups(own: Own, tmp_path: Path) -> None:
+    for kept in plays(own, 2, again_and_again, str(tmp_path)):
+        assert max(kept[-1]) <= max(kept[2]) + 1, kept
+
+
+# ---- nobody comes ----------------------------------------------------------------------------------------------------
+
+
+def alone(_: Any) -> None:
+    with hocket.init(30) as group:
+        works(group, [0])
+    with hocket.init(30, rank=0, size=1, rendezvous="tcp://127.0.0.1:1", secret=SECRET) as group:
+        assert group.size == 1
+
+
+def too_few(_: Any, folder: str) -> str:
+    group = found(folder, 2)
+    if me() == 2:  # it is not taken in by a call that wants more
+        with pytest.raises(hocket.RendezvousError, match="no group let this rank in within"):
+            come(folder, 1.5)
+        return ""
+    until(lambda: group.pending() == 1, "one that waits")
+    with pytest.raises(hocket.CollectiveTimeout, match="of 4 ranks that were waited for there are 2, and 1 that wait"):
+        group.grow(4, timeout=0.5)
+    works(group, [0, 1])
+    with group.split(0) as part, pytest.raises(hocket.RendezvousError, match="nobody can join this group: only one"):
+        part.pending()
+    until(lambda: group.pending() == 0, "it went")
+    assert group.grow() is group
+    works(group, [0, 1])
+    group.close()
+    return "good"
+
+
+def test_where_too_few_come_the_group_is_as_it_was(own: Own, tmp_path: Path) -> None:
+    assert plays(own, 3, too_few, str(tmp_path)) == ["good", "good", ""]
+
+
+def test_a_world_of_one() -> None:
+    with hocket.init(5) as group:
+        assert group.pending() == 0
+        assert group.grow() is group
+        with pytest.raises(hocket.RendezvousError, match="nobody can join this world of one"):
+            group.grow(2)
+        assert group.all_reduce(3) == 3
+    with pytest.raises(hocket.RendezvousError, match="there is no group to join"):
+        hocket.join(5)
+
+
+# ---- somebody is lost on the way -------------------------------------------------------------------------------------
+
+
+def die(*_: object, **__: object) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop(*_: object, **__: object) -> Any:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def lost_newcomer(_: Any, folder: str, how: Callable[..., Any], at: str, signs: Signs) -> Any:
+    """Of two that come one is lost, before or while it links."""
+    group = found(folder, 2)
+    if group is None:
+        if me() == 3:
+            owner, name = at.rsplit(".", 1)
+            setattr({"growth": growth, "Commit": growth.Commit}[owner], name, how)
+            signs.give(f"pid {os.getpid()}")
+        group = come(folder)
+    else:
+        until(lambda: group.pending() == 2, "both")
+        group = group.grow()
+        while group.size < 3:
+            group = group.grow(3)
+        if group.size == 4:  # it got through the commit
+            with pytest.raises(hocket.PeerLost):
+                group.barrier()
+            group = group.recover(allow_minority=True)
+    works(group, members := numbers(group))
+    group.close()
+    return members
+
+
+@pytest.mark.parametrize("at", ["growth.link", "growth.meet_at", "Commit.make"])
+@pytest.mark.parametrize("how", [die, stop], ids=["killed", "stopped"])
+def test_a_newcomer_is_lost(own: Own, tmp_path: Path, how: Any, at: str, signs: Signs) -> None:
+    world = own(4)
+    world.start_alone(lost_newcomer, str(tmp_path), how, at, signs)
+    seen = world.finish(without=3)
+    assert seen[:3] == [[0, 1, 2]] * 3, "\n".join(map(str, seen))
+    world.close()
+
+
+def lost_member(_: Any, folder: str, victim: int, at: str, when: int) -> Any:
+    group = found(folder, 3)
+    if group is None:
+        group = come(folder)
+    else:
+        until(lambda: group.pending() == 1, "it")
+        if group.rank == victim:
+            owner, name = {
+                "tell": (group._objects, "tell"),
+                "collect": (group._objects, "collect"),
+                "meet": (growth, "meet_at"),
+                "commit": (growth.Commit, "make"),
+            }[at]
+            real, steps = getattr(owner, name), iter(range(100))
+            setattr(owner, name, lambda *args, **how: die() if next(steps) == when else real(*args, **how))
+        group = group.grow()
+        if group.size == 4:
+            lose(group)
+            group = group.recover(allow_minority=True)
+    members = numbers(group)
+    works(group, members)
+    group.close()
+    return members
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("at", "when"), [("tell", 0), ("tell", 1), ("collect", 0), ("collect", 1), ("meet", 0), ("commit", 0)]
+)
+def test_a_member_is_lost(own: Own, tmp_path: Path, victim: int, at: str, when: int) -> None:
+    outcomes = play(own, 4, lost_member, str(tmp_path), victim, at, when)
+    assert isinstance(outcomes[victim], Died)
+    left = [r for r in range(3) if r != victim]
+    assert [outcomes[r] for r in (*left, 3)] == [[*left, 3]] * 3, outcomes
