@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from working import works
 
 import hocket
 from hocket.group import growth
+from hocket.rendezvous import porch
 from moments import Signs, held, until
-from worlds import Died, World
+from worlds import Died, World, raised
 
 Own = Callable[[int], World]
 SECRET = "of those that meet here"
@@ -55,7 +57,7 @@ def play(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[A
 
 def lose(group: Any) -> None:
     """Make calls until a rank is lost."""
-    with contextlib.suppress(hocket.PeerLost):
+    with contextlib.suppress(hocket.PeerLost, hocket.GroupBroken):
         while True:
             group.barrier()
 
@@ -294,3 +296,151 @@ def test_a_member_is_lost(own: Own, tmp_path: Path, victim: int, at: str, when: 
     assert isinstance(outcomes[victim], Died)
     left = [r for r in range(3) if r != victim]
     assert [outcomes[r] for r in (*left, 3)] == [[*left, 3]] * 3, outcomes
+
+
+def interrupted(_: Any, folder: str, at: str, then: str) -> list[int]:
+    """A Ctrl-C in the commit of rank 1, just before its barrier or just after that."""
+    group = found(folder, 2)
+    if group is None:
+        group = come(folder)
+    else:
+        until(lambda: group.pending() == 1, "it")
+        if group.rank == 1:
+            real = growth.Commit.make
+
+            def make(commit: Any, seconds: float) -> None:
+                growth.Commit.make = real  # type: ignore[method-assign]
+                if at == "after":
+                    real(commit, seconds)
+                raise KeyboardInterrupt
+
+            growth.Commit.make = make  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                group.grow()
+            group = getattr(group, then)()
+        else:
+            group = group.grow()
+    if at == "after" and (me() != 1 or then == "grow"):
+        lose(group)
+        group = group.recover(allow_minority=True)
+    members = numbers(group)
+    works(group, members)
+    group.close()
+    return members
+
+
+@pytest.mark.parametrize(("at", "then"), [("before", "grow"), ("after", "grow"), ("after", "recover")])
+def test_an_interrupt_in_the_commit(own: Own, tmp_path: Path, at: str, then: str) -> None:
+    assert plays(own, 3, interrupted, str(tmp_path), at, then) == [[0, 1, 2]] * 3
+
+
+# ---- who does not belong, and where the others are -------------------------------------------------------------------
+
+
+def strangers(_: Any, folder: str) -> str:
+    group = found(folder, 1)
+    if group is not None:
+        until(lambda: group.pending() == 1, "the one that is let in")
+        group = group.grow()
+        works(group, [0, 3])
+        group.close()
+        return ""
+    place = f"file://{folder}"
+    if me() == 1:
+        error = raised(hocket.RendezvousError, hocket.join, 3, rendezvous=place, secret="another")
+    elif me() == 2:
+        porch.Card.note = lambda *_: b"hocket 0.0.1\nwhatever"  # type: ignore[method-assign]
+        error = raised(hocket.RendezvousError, hocket.join, 30, rendezvous=place, secret=SECRET)
+    else:
+        until(lambda: Path(folder, "admit.0.0").exists() and Path(folder, "admit.1.0").exists(), "both were told")
+        group = come(folder)
+        works(group, [0, 3])
+        group.close()
+        return ""
+    return str(error)
+
+
+def test_strangers_are_not_let_in(own: Own, tmp_path: Path) -> None:
+    _, secret, version, _ = plays(own, 4, strangers, str(tmp_path))
+    assert "it was not sealed with this job's secret" in secret
+    assert "this rank was not let in: rank" in version
+    assert "has hocket 0.0.1, and rank 0 has" in version
+
+
+def other_integrity(_: Any, folder: str) -> str:
+    group = found(folder, 1)
+    if group is None:
+        options = {"rendezvous": f"file://{folder}", "secret": SECRET, "integrity": True}
+        return str(raised(hocket.RendezvousError, hocket.join, 30, **options))
+    until(lambda: group.pending() == 1, "it")
+    assert group.grow() is group
+    works(group, [0])
+    return ""
+
+
+def test_integrity_is_the_same_on_all(own: Own, tmp_path: Path) -> None:
+    assert "HOCKET_INTEGRITY is not the same" in plays(own, 2, other_integrity, str(tmp_path))[1]
+
+
+def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
+    """Rank 0, which holds the place where others wait, dies; they find the next one's."""
+    options = {"rendezvous": place, "secret": SECRET}
+    if me() == 3:
+        signs.wait("formed")
+        group = hocket.join(30, **options)
+    else:
+        group = hocket.init(30, rank=me(), size=3, **options)
+        group.pending()  # it is open from now on
+        signs.give("formed")
+        until(lambda: group.pending() == 1, "it")
+        if me() == 0:
+            die()
+        lose(group)
+        group = group.recover().grow(3)
+    works(group, members := numbers(group))
+    group.close()
+    return members
+
+
+def test_the_porch_moves(own: Own, signs: Signs) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    outcomes = play(own, 4, loses_its_porch, f"tcp://127.0.0.1:{port}", signs)
+    assert isinstance(outcomes[0], Died)
+    assert outcomes[1:] == [[1, 2, 3]] * 3, outcomes
+
+
+def forks(_: Any, place: str, signs: Signs) -> list[int]:
+    """A child of rank 0 has none of its porch, and keeps nobody from it."""
+    options = {"rendezvous": place, "secret": SECRET}
+    if me() == 2:
+        signs.wait("forked")
+        group = hocket.join(30, **options)
+    else:
+        group = hocket.init(30, rank=me(), size=2, **options)
+        assert group.pending() == 0
+        if me() == 0:
+            child = os.fork()
+            if child == 0:
+                signs.wait("over", 60)
+                os._exit(0)
+            signs.give("forked")
+        group = group.grow(3)
+    works(group, [0, 1, 2])
+    if group.rank == 0:  # it lets go of the port, which the child does not hold
+        group.close()
+        with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2])), reuse_port=False):
+            signs.give("over")
+        os.waitpid(child, 0)
+    else:
+        with pytest.raises(hocket.PeerLost):
+            group.barrier()
+    return []
+
+
+def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    plays(own, 3, forks, f"tcp://127.0.0.1:{port}", signs)

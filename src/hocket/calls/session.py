@@ -121,6 +121,8 @@ class Session:
 
     def _told(self, error: BaseException) -> tuple[int, str]:
         """The kind and the words of an error, for all ranks."""
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED, f"{self.names[self.rank]} was interrupted"
         if not isinstance(error, HocketError):
             return INTERNAL, f"{self.names[self.rank]} failed with {_words(error)}"
         return next((i for i, kind in enumerate(KINDS) if kind.error is type(error)), INTERNAL), untouched(str(error))
@@ -241,9 +243,9 @@ class Session:
         """Whether an error has ended the group, as far as this rank knows."""
         return self._broken is not None or self.settled() is not None
 
-    def conclude(self, error: HocketError | None = None) -> HocketError:
-        """What ended the group; where a rank is gone and no call has noticed, that does, or else `error`, which is that
-        of another group. HocketError where nothing did."""
+    def conclude(self, error: BaseException | None = None) -> HocketError:
+        """What ended the group; where a rank is gone and no call has noticed, that does, or else `error`, which has
+        come from elsewhere. HocketError where nothing did."""
         if self.core.forked:
             raise HocketError(FORKED)
         if self._closed:
@@ -255,7 +257,7 @@ class Session:
         if over is None:
             absent = self.endpoint.absent()
             if not absent and error is not None:
-                return self._break(error, *self._told(error)) or error
+                return self._break(error, *self._told(error)) or HocketError(_words(error))
             if not absent:
                 raise HocketError("nothing has ended this group: recover() makes a new one of what an error has left")
             text = f"{self.names[absent[0]]} died or left before {self.names[self.rank]} called recover()"

@@ -150,7 +150,11 @@ class Growth(Generic[G]):
         except RendezvousError:
             return None  # nor can anybody come through the barrier
         self.commit = Commit.of(group)
-        self.commit.make(limit.left())
+        try:
+            self.commit.make(limit.left())
+        except BaseException as error:  # of this rank alone: it has to be known whether it counts
+            group._calls.conclude(error)
+            raise
         if not self.commit.counts:
             group._close(None)
             return None
