@@ -64,6 +64,12 @@ class Output:
         """The last of it, as text."""
         return self._tail.decode(errors="replace")
 
+    def is_ready(self) -> bool:
+        """Whether `pump` has something to do."""
+        poll = select.poll()
+        poll.register(self.source, select.POLLIN)
+        return bool(poll.poll(0))
+
     def pump(self) -> None:
         """Pass on what there is, and notice the end."""
         data = os.read(self.source.fileno(), 1 << 16)
