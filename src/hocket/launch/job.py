@@ -220,7 +220,7 @@ class Job:
         elif code != CONSEQUENCE:
             text += self._words.take(of=[child.rank])
         else:
-            self._clocks[self._show] = Deadline(_MOMENT)
+            self._clocks[self._show] = Deadline(PATIENCE)
         with suppress(OSError):
             write(2, text.encode())
 

@@ -79,8 +79,8 @@ class Restarts:
             if self._used < self._most:
                 return self._again(rank)
         elif not met or len(self._done) < self._needed:
-            in_vain = len(others) - len(came) if met else 0  # they were to join those of whom nobody is left
-            if self._used - in_vain < self._most:
+            in_vain = others if met else []  # they were to join those of whom nobody is left
+            if self._used - len(in_vain) < self._most:
                 return self._all_again(in_vain, "; nobody is left to join" if met else ", before the ranks had met")
         self._lost.add(rank)
         left = len(self._ranks) - len(self._lost)
@@ -97,11 +97,12 @@ class Restarts:
         self._starts[rank] += 1
         return self._answer(Fate.AGAIN, "; started again", self._starts[rank])
 
-    def _all_again(self, in_vain: int, why: str) -> Answer:
+    def _all_again(self, in_vain: Sequence[int], why: str) -> Answer:
         """It counts as one restart, together with those that came to nothing."""
-        self._used += 1 - in_vain
+        self._used += 1 - len(in_vain)
         for ledger in (self._lives, self._done, self._lost):
             ledger.clear()
+        self._starts.subtract(in_vain)
         self._starts.update(self._ranks)
         words = f"{why}; all are started again" if len(self._ranks) > 1 else "; started again"
         return self._answer(Fate.ALL, words, max(self._starts.values()))
