@@ -13,7 +13,7 @@ from subprocess import Popen
 import pytest
 from launching import Hocket, all_gone, free_ports, lines
 
-from moments import state
+from moments import state, until
 
 # All meet. From then on a rank that is in a call when another one is lost goes on with those that are left.
 MEET = """
@@ -400,19 +400,28 @@ def test_nothing_survives_a_killed_launcher_that_started_some_again(hocket: Hock
 
 
 def test_nothing_is_reaped_before_the_end(hocket: Hocket) -> None:
-    """So that the pid of one that was started again is nobody else's, whom its guard would kill."""
+    """So that the pid of one that was started again is nobody else's, whom its guard would kill. Nor is anything else
+    kept of it."""
     script = hocket.script(
         MEET + "if rank == 0: total(meet()); forever()\n"
+        "if not lives: meet()\n"
+        "say(os.getpid())\n"
         "if lives == 2: forever()\n"
-        "say(os.getpid())\nif not lives: meet()\nkill()"
+        "shown(); kill()"
     )
-    process = hocket.start("run", "-n", "2", "--max-restarts", "2", script)
-    pids = [int(pid) for pid in lines(process, 2)]
-    hear(process, "(2 of 2)")
-    assert [state(pid) for pid in pids] == ["Z", "Z"]
+    sign = hocket.folder / "sign"
+    process = hocket.start("run", "-n", "2", "--max-restarts", "2", script, str(sign))
+    held = Path(f"/proc/{process.pid}/fd")
+    pids = [int(line) for line in lines(process, 1)]
+    before = len(list(held.iterdir()))
+    sign.touch()
+    for _ in range(2):
+        pids += [int(line) for line in lines(process, 1)]
+    assert [state(pid) for pid in pids[:2]] == ["Z", "Z"]
+    until(lambda: len(list(held.iterdir())) <= before, "as many descriptors as before")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 128 + signal.SIGTERM
-    assert [state(pid) for pid in pids] == ["X", "X"]
+    assert [state(pid) for pid in pids] == ["X"] * 3
 
 
 def test_nobody_reads_any_longer(hocket: Hocket) -> None:

@@ -86,11 +86,11 @@ def run(
     see last, and its exit code (128 + signal if it was killed) is the job's. Equal errors of several ranks are shown
     once, without hocket's own lines (python -X dev shows these). Ctrl-C ends all; a second one at once.
 
-    With --max-restarts a rank that fails is started again; with --min-ranks the others go on without it, once no restart
-    is left and as long as they are enough. The others are left alone, and their program calls group.recover(); the one
-    that was started again joins them in hocket.init(). Where there is nobody to join, before the ranks have met or after
-    all have failed, all are ended and started again, which is one restart. Each failure is told as it happens. The exit
-    code is 0 if all ended well at last, or if at least --min-ranks did and the others were given up.
+    With --max-restarts a rank that fails is started again; with --min-ranks the others go on without it, once no
+    restart is left and as long as they are enough. The others are left alone, and their program calls group.recover();
+    the one that was started again joins them in hocket.init(). Where there is nobody to join, before the ranks have met
+    or after all have failed, all are ended and started again, which is one restart. Each failure is told as it happens.
+    The exit code is 0 if all ended well at last, or if at least --min-ranks did and the others were given up.
 
     With --no-tag-output ranks write to the terminal themselves: colours, progress bars and editors work as alone.
 

@@ -182,6 +182,7 @@ class Job:
 
     def _ended(self, child: Child) -> None:
         self._selector.unregister(child.fd)
+        child.let_go()
         self._running.discard(child)
         code = child.exit_code()
         if not code:

@@ -49,9 +49,15 @@ class Child:
             except ProcessLookupError:
                 os.kill(self.pid, number)
 
+    def let_go(self) -> None:
+        """Of `fd`, which has told of its end. A second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
     def close(self) -> None:
         """Reap it, if it has ended."""
-        os.close(self.fd)
+        self.let_go()
         if self.exit_code() is not None:
             self._reap()
 
