@@ -117,6 +117,20 @@ def test_all_fail_though_one_would_be_enough(hocket: Hocket) -> None:
     assert done.stderr.count("PeerLost: rank 1") < 3  # once, unless one of them took its time
 
 
+def test_the_last_words_of_each_life_are_shown(hocket: Hocket) -> None:
+    """Although those of a consequence wait for those of others."""
+    script = hocket.script(
+        MEET + "from hocket.launch import aftermath\n"
+        "if not lives: meet()\n"
+        "aftermath.install()\n"
+        "if rank: raise hocket.PeerLost(f'life {lives}')\n"
+        "forever()"
+    )
+    done = hocket.run("run", "-n", "2", "--max-restarts", "1", script)
+    assert done.returncode == 76
+    assert re.findall(r"PeerLost: (life \d)", done.stderr) == ["life 0", "life 1"]
+
+
 @pytest.mark.parametrize("options", [["--max-restarts", "0"], ["--min-ranks", "2"]])
 def test_what_is_said_anyway_changes_nothing(hocket: Hocket, options: list[str]) -> None:
     script = hocket.script("if rank == 1: sys.exit(3)\nsay(os.environ.get('HOCKET_RESTARTS'))\nforever()")
@@ -262,6 +276,25 @@ def test_something_else_holds_its_streams(hocket: Hocket) -> None:
     done = hocket.run("run", "-n", "2", "--max-restarts", "1", script, str(hocket.folder / "sign"))
     assert done.returncode == 0
     assert "started again (1 of 1)" in done.stderr
+
+
+def test_its_error_is_shown_at_once_though_something_else_holds_the_stream(hocket: Hocket) -> None:
+    script = hocket.script(
+        MEET + "group = meet()\nif rank == 0: total(group); shown(); sys.exit()\n"
+        "say(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)\n"
+        "raise ValueError('the cause')"
+    )
+    sign = hocket.folder / "sign"
+    process = hocket.start("run", "-n", "2", "--min-ranks", "1", script, str(sign))
+    assert process.stderr is not None
+    seen = [process.stderr.readline()]
+    while not seen[-1].startswith("hocket run: "):
+        seen.append(process.stderr.readline())
+    assert seen[-2] == "ValueError: the cause\n"
+    sign.touch()
+    out, err = process.communicate(timeout=20)
+    os.kill(int(out), signal.SIGKILL)
+    assert (process.returncode, err) == (0, "")
 
 
 # ---- starting all again ----
@@ -434,6 +467,24 @@ def test_nobody_reads_any_longer(hocket: Hocket) -> None:
     assert process.wait(20) == 128 + signal.SIGPIPE
 
 
+def test_nobody_reads_the_last_of_one_that_was_to_be_started_again(hocket: Hocket) -> None:
+    script = hocket.script(
+        MEET + "if lives: forever()\ngroup = meet()\nsay('here')\nif rank == 0: total(group); forever()\nshown()\n"
+        "daemon = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "open(sys.argv[1], 'w').write(str(daemon.pid))\n"
+        "os.write(2, b'Traceback (most recent call last):\\n')\nkill()"
+    )
+    sign = hocket.folder / "sign"
+    process = hocket.start("run", "-n", "2", "--max-restarts", "1", "--grace", "1000", script, str(sign))
+    lines(process, 2)
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stderr = None
+    sign.touch()
+    assert process.wait(20) == 128 + signal.SIGPIPE
+    os.kill(int(sign.read_text()), signal.SIGKILL)
+
+
 # ---- several hosts ----
 
 
@@ -454,13 +505,18 @@ def test_on_several_hosts_each_starts_its_own_again(hocket: Hocket) -> None:
     assert [told(err) for err in errs] == [[], ["rank 2 failed: killed by SIGKILL; started again (1 of 1)"]]
 
 
-def test_the_notes_are_there_when_it_matters(hocket: Hocket) -> None:
-    """Whoever dies right after its first meeting has met, however fast it is."""
+def test_who_dies_right_after_its_first_meeting_has_met(hocket: Hocket) -> None:
+    """However fast it is: here rank 0 has not even said so."""
     script = hocket.script(
-        MEET + "if lives: show(); sys.exit()\n"
-        "group = hocket.init(timeout=20)\nif rank == 1: kill()\ntotal(group); shown()"
+        MEET + "from hocket.rendezvous.store import MET, SocketStore\n"
+        "write = SocketStore.set\n"
+        "def late(store, key, *value):\n"
+        "    if key == MET: shown()\n"
+        "    write(store, key, *value)\n"
+        "if rank == 0: SocketStore.set = late\n"
+        "if lives: show(); sys.exit()\n"
+        "group = hocket.init(timeout=20)\nif rank == 1: kill()\ntotal(group)"
     )
-    for turn in range(3):
-        done = hocket.run("run", "-n", "2", "--max-restarts", "1", script, str(hocket.folder / f"sign{turn}"))
-        assert done.returncode == 0, done.stderr
-        assert told(done.stderr) == ["rank 1 failed: killed by SIGKILL; started again (1 of 1)"]
+    done = hocket.run("run", "-n", "2", "--max-restarts", "1", script, str(hocket.folder / "sign"))
+    assert done.returncode == 0, done.stderr
+    assert told(done.stderr) == ["rank 1 failed: killed by SIGKILL; started again (1 of 1)"]
