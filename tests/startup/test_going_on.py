@@ -90,6 +90,23 @@ def test_what_is_no_traceback_is_not_shown_twice(hocket: Hocket) -> None:
     assert process.returncode == 0
 
 
+def test_the_launcher_has_lines_of_its_own(hocket: Hocket) -> None:
+    """Between those of ranks, of which one is not at its end."""
+    script = hocket.script(
+        MEET + "group = meet()\nif rank: shown(); kill()\n"
+        "os.write(2, b'half')\ntotal(group)\nprint(' a line', file=sys.stderr)"
+    )
+    sign = hocket.folder / "sign"
+    process = hocket.start("run", "-n", "2", "--min-ranks", "1", "--tag-output", script, str(sign))
+    assert process.stderr is not None
+    assert process.stderr.read(8) == "[0] half"
+    sign.touch()
+    assert process.stderr.readline() == "\n"
+    assert process.stderr.readline().startswith("hocket run: rank 1 (pid ")
+    assert process.communicate(timeout=20)[1] == "[0]  a line\n"
+    assert process.returncode == 0
+
+
 def test_below_the_least_the_job_ends(hocket: Hocket) -> None:
     script = hocket.script(
         MEET + "group = meet()\nif rank == 1: kill()\n"

@@ -47,9 +47,8 @@ def run_command(
     With `max_restarts`, or fewer `min_ranks` than `size`, a failure ends the job only where `Restarts` says so, with
     the code of who failed then; it is 0 where at least `min_ranks` ended well, and the others were given up.
     """
-    before = node.rank * size if node else 0
-    ranks = range(before, before + size)
-    restarts = Restarts(ranks, max_restarts, min_ranks)
+    first = node.rank * size if node else 0
+    restarts = Restarts(ranks := range(first, first + size), max_restarts, min_ranks)
     tags = False if size == 1 and tag_output is None else tag_output
     limit = None if timeout is None else Deadline(timeout)
     given = partial(child_environ, size=size, node=node, metrics=metrics, trace=trace, min_ranks=min_ranks)

@@ -15,7 +15,7 @@ from ..words import named
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
 from .last_words import LastWords
-from .outputs import Output, Sink, write
+from .outputs import Output, Sink
 from .processes import Child, Guard, describe
 from .restarts import Fate, Has, Restarts
 
@@ -222,8 +222,7 @@ class Job:
             text += self._words.take(of=[child.rank])
         else:
             self._clocks[self._show] = Deadline(PATIENCE)
-        with suppress(OSError):
-            write(2, text.encode())
+        self._write(text)
 
     def _hear_out(self, output: Output) -> None:
         """All that is left in the pipe of one that has ended."""
@@ -299,8 +298,7 @@ class Job:
 
     def _show(self) -> None:
         """The last words of those that have ended."""
-        with suppress(OSError):
-            write(2, self._words.take().encode())
+        self._write(self._words.take())
 
     def _say(self, why: str) -> None:
         """What others ended with, the headline, and under it the culprit's words."""
@@ -310,8 +308,12 @@ class Job:
         else:
             text = self._words.take(besides=self._culprit.rank) + headline
             text += self._words.take() if self._words else self._said(self._culprit)
-        with suppress(OSError):
-            write(2, text.encode())
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        if text:
+            with suppress(OSError):
+                self._err.say(text)
 
     def _headline(self, words: str) -> str:
         red, plain = ("\x1b[1;31m", "\x1b[0m") if self._err.is_terminal else ("", "")

@@ -35,6 +35,12 @@ class Sink:
             data = between + b"".join((self._tag(rank) if i or begins else b"") + line for i, line in enumerate(lines))
         write(self.fd, data)
 
+    def say(self, text: str) -> None:
+        """Words of our own. Where tags tell ranks apart, they have lines of their own, too."""
+        between = b"" if self._begun is None else b"\n"
+        self._begun = None
+        write(self.fd, between + text.encode())
+
     def end_line(self, rank: int) -> None:
         """That rank writes no more."""
         if self._begun == rank:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..rendezvous.store import MET, joined
 
-_SHORTEST, _LONGEST = 0.5, 30.0  # seconds before one is started a second time, and at most
+_SHORTEST, _LONGEST = 0.5, 30.0  # seconds before the second restart of a rank, and before any
 Has: TypeAlias = Callable[[str], bool]  # whether the ranks' store has a note
 
 
