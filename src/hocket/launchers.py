@@ -5,6 +5,7 @@ What they are read from is handed over by `config`, which alone reads the enviro
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -80,6 +81,11 @@ def integer(environ: Environ, name: str, least: int, most: int = 2**31 - 1, defa
     raise RendezvousError(f'{name} is "{value}", which is no whole number {span}')
 
 
+def number(environ: Environ, name: str, least: int, most: int = 2**31 - 1) -> int:
+    """A whole number within bounds; the least where it is not set, or empty."""
+    return integer({name: environ.get(name) or str(least)}, name, least, most)
+
+
 def flag(environ: Environ, name: str) -> bool:
     """1 or 0; no where it is not set."""
     value = environ.get(name, "")
@@ -94,6 +100,19 @@ def nbytes(environ: Environ, name: str) -> int:
     if found is None:
         raise RendezvousError(f'{name} is "{environ[name]}", which is no number of bytes, such as 65536 or 64K')
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+
+
+def seconds(environ: Environ, name: str, default: float, least: float = 0.0, most: float = math.inf) -> float:
+    """A time within bounds, or the default where the variable is not set."""
+    value = environ.get(name) or str(default)
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if 0 < found < math.inf and least <= found <= most:
+        return found
+    span = f"from {least:g} to {most:g}" if least else "above zero"
+    raise RendezvousError(f'{name} is "{value}", which is no number of seconds {span}')
 
 
 def _torchrun(environ: Environ) -> tuple[str, ...]:

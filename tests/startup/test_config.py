@@ -13,7 +13,7 @@ import pytest
 from launching import SOURCE
 
 from hocket.config import Config, Given, seen
-from hocket.config.children import child_environ
+from hocket.config.children import Node, child_environ
 from hocket.errors import RendezvousError
 
 TORCHRUN = {
@@ -119,6 +119,8 @@ def test_older_open_mpi_has_another_job_id() -> None:
 
 
 WRONG = [
+    ({"HOCKET_RESTARTS": "-1"}, 'HOCKET_RESTARTS is "-1", which is no whole number of at least 0'),
+    ({"HOCKET_MIN_RANKS": "0"}, 'HOCKET_MIN_RANKS is "0", which is no whole number of at least 1'),
     ({"WORLD_SIZE": "4"}, "RANK is not set"),
     ({"RANK": "0"}, "WORLD_SIZE is not set"),
     ({"RANK": "0", "WORLD_SIZE": ""}, "WORLD_SIZE is empty"),
@@ -234,6 +236,24 @@ def test_torch_meets_where_the_user_says_or_at_a_port_of_the_jobs_own(
 ) -> None:
     environ = child_environ(1, 2, "@a", b"", 29501, environ=around)
     assert (environ["MASTER_ADDR"], environ["MASTER_PORT"]) == (address, port)
+
+
+def test_who_was_started_again_knows_how_often() -> None:
+    place = (1, 2, "@a", b"key", 29501)
+    config = Config.from_env(child_environ(*place, environ={}))
+    assert (config.restarts, config.min_ranks) == (0, 1)
+    again = child_environ(*place, environ={}, restarts=3, min_ranks=2)
+    config = Config.from_env(again)
+    assert (config.restarts, config.min_ranks) == (3, 2)
+    assert seen(again).keys() >= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
+    node = Node(1, 3, "tcp://first:4711")
+    assert child_environ(*place, environ={}, node=node, min_ranks=2)["HOCKET_MIN_RANKS"] == "6"
+
+
+def test_a_job_in_a_rank_that_was_started_again_is_a_new_one() -> None:
+    around = child_environ(1, 2, "@a", b"", 29501, environ={}, restarts=3, min_ranks=2)
+    inner = child_environ(0, 2, "@b", b"", 29502, environ=around)
+    assert not inner.keys() & {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
 
 
 def test_what_is_seen_holds_no_secret() -> None:

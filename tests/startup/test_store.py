@@ -31,6 +31,14 @@ def test_a_note_is_read_by_who_waits_for_it(address: str, server: StoreServer) -
         assert one.get("key", 0.0) == b"\0value"
 
 
+def test_who_holds_the_store_sees_what_is_there(address: str, server: StoreServer) -> None:
+    assert not server.has("key")
+    with client(address) as store:
+        store.set("key", b"")
+        assert server.has("key")
+        assert not server.has("other")
+
+
 def test_a_key_is_written_once(address: str, server: StoreServer) -> None:
     with client(address) as store:
         store.set("key", b"1")

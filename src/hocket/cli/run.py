@@ -43,6 +43,19 @@ def run(
     grace: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between SIGTERM and SIGKILL when the job is ended.")
     ] = 5.0,
+    max_restarts: Annotated[
+        int,
+        typer.Option(min=0, metavar="K", help="How many times ranks that fail are started again, in all."),
+    ] = 0,
+    min_ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many ranks are enough to go on, once no restart is left. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
     nnodes: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many hosts; on each of them this command is started.")
     ] = 1,
@@ -73,6 +86,12 @@ def run(
     see last, and its exit code (128 + signal if it was killed) is the job's. Equal errors of several ranks are shown
     once, without hocket's own lines (python -X dev shows these). Ctrl-C ends all; a second one at once.
 
+    With --max-restarts a rank that fails is started again; with --min-ranks the others go on without it, once no
+    restart is left and as long as they are enough. The others are left alone, and their program calls group.recover();
+    the one that was started again joins them in hocket.init(). Where there is nobody to join, before the ranks have met
+    or after all have failed, all are ended and started again, which is one restart. Each failure is told as it happens.
+    The exit code is 0 if all ended well at last, or if at least --min-ranks did and the others were given up.
+
     With --no-tag-output ranks write to the terminal themselves: colours, progress bars and editors work as alone.
 
     Examples:
@@ -82,6 +101,8 @@ def run(
         hocket run -n auto --tag-output -m my_package.train
 
         hocket run -n 2 --timeout 60 ./my_program -v
+
+        hocket run -n 4 --max-restarts 3 --min-ranks 2 train.py    (goes on when a rank dies)
 
         hocket run -n 4 --metrics 9400 train.py    (Prometheus asks the ports 9400 to 9403)
 
@@ -103,6 +124,8 @@ def run(
     try:
         argv = command_line(command, module=module)
         node = Node.of(node_rank, nnodes, rendezvous)
+        if min_ranks is not None and min_ranks > size:
+            raise ValueError(f"--min-ranks {min_ranks} is more than there are: -n {size}")
         metrics_address({"HOCKET_METRICS": metrics or ""})
     except (ValueError, RendezvousError) as error:
         raise typer.BadParameter(str(error)) from None
@@ -110,7 +133,16 @@ def run(
         if trace is not None and node_rank in (None, 0):
             clear(trace)
         code = run_command(
-            argv, size, tag_output=tag_output, timeout=timeout, grace=grace, node=node, metrics=metrics, trace=trace
+            argv,
+            size,
+            tag_output=tag_output,
+            timeout=timeout,
+            grace=grace,
+            node=node,
+            metrics=metrics,
+            trace=trace,
+            max_restarts=max_restarts,
+            min_ranks=min_ranks,
         )
         if trace is not None:
             merge_timelines(trace)

@@ -31,6 +31,9 @@ different hosts send each other. HOCKET_HEARTBEAT_TIMEOUT says after how many se
 given up. HOCKET_WIRE says how many bytes a link between hosts carries in the time of a round,
 which is measured where it is not set.
 
+HOCKET_RESTARTS says how often this rank was started again, 0 where it is not set: from 1 on it is to join the others,
+which have gone on. HOCKET_MIN_RANKS says how many are enough for the job to go on, 1 where it is not set.
+
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
 of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves,
 HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. With HOCKET_PROTECT=1 a call that
@@ -40,7 +43,6 @@ fails leaves its output as it was.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +51,7 @@ from pathlib import Path
 from ..addresses import Peer, host_and_port, shared_folder, tcp_url
 from ..addresses import peers as peers_of
 from ..errors import RendezvousError
-from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, flag, integer, nbytes, text
+from ..launchers import IDENTITIES, LAUNCHERS, TORCHRUN, Environ, Launcher, flag, integer, nbytes, number, seconds, text
 
 HOCKET_RUN = "hocket run"
 TIMEOUT = 30.0
@@ -112,7 +114,8 @@ class Config:
     `peers`, of which each has its own, and rank 0's is the meeting point.
 
     `timeout` is in seconds. A world of one has no address. It is `alone` where no memory is to be shared, and `sockets`
-    tells how those between hosts are to be; `protect` is what calls do that do not say.
+    tells how those between hosts are to be; `protect` is what calls do that do not say. This rank was started again
+    `restarts` times, and `min_ranks` are enough for the job to go on.
     """
 
     rank: int = 0
@@ -128,6 +131,8 @@ class Config:
     is_open: bool = False
     peers: tuple[Peer, ...] = ()
     protect: bool = False
+    restarts: int = 0
+    min_ranks: int = 1
 
     @property
     def meeting_points(self) -> tuple[str, ...]:
@@ -233,9 +238,15 @@ class Config:
         if alone and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             asked = environ["HOCKET_TRANSPORT"]
             raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
-        seconds = _seconds(environ, "HOCKET_TIMEOUT", TIMEOUT)
-        protect = job_protect(environ)
-        return replace(job, timeout=seconds, alone=alone, sockets=job_sockets(environ), protect=protect)
+        return replace(
+            job,
+            timeout=seconds(environ, "HOCKET_TIMEOUT", TIMEOUT),
+            alone=alone,
+            sockets=job_sockets(environ),
+            protect=job_protect(environ),
+            restarts=number(environ, "HOCKET_RESTARTS", 0),
+            min_ranks=number(environ, "HOCKET_MIN_RANKS", 1),
+        )
 
 
 def _job(environ: Environ) -> Config:
@@ -324,8 +335,8 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         tuple(way for way in _transports(environ) if way != "shm"),
         environ.get("HOCKET_UCX") or "libucp.so.0",
         _ucx_transports(environ.get("UCX_TLS", "")),
-        integer({name: environ.get(name) or "1"}, name, 1, MOST_STREAMS),
-        _seconds(environ, "HOCKET_HEARTBEAT_TIMEOUT", LIFE, LEAST_LIFE, MOST_LIFE),
+        number(environ, name, 1, MOST_STREAMS),
+        seconds(environ, "HOCKET_HEARTBEAT_TIMEOUT", LIFE, LEAST_LIFE, MOST_LIFE),
     )
 
 
@@ -340,6 +351,7 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
     names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
     names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
+    names |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
     names.update(name for launcher in LAUNCHERS for name in launcher.variables)
     found = {name: environ[name] for name in sorted(names) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
@@ -354,18 +366,6 @@ def _meeting_point(environ: Environ) -> tuple[str, bytes]:
     if not address.startswith("@"):
         raise RendezvousError(f'HOCKET_ADDRESS is "{address}"; it begins with @ and is set by hocket run, not by hand')
     return address, key
-
-
-def _seconds(environ: Environ, name: str, default: float, least: float = 0.0, most: float = math.inf) -> float:
-    text = environ.get(name) or str(default)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if 0 < seconds < math.inf and least <= seconds <= most:
-        return seconds
-    span = f"from {least:g} to {most:g}" if least else "above zero"
-    raise RendezvousError(f'{name} is "{text}", which is no number of seconds {span}')
 
 
 def _transports(environ: Environ) -> tuple[str, ...]:

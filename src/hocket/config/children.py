@@ -9,6 +9,8 @@ from pathlib import Path
 from ..addresses import host_and_port, shared_folder
 from ..launchers import PLAIN, Environ
 
+_OF_A_JOB = ("HOCKET_RESTARTS", "HOCKET_MIN_RANKS")  # where there are some, this one is started in that other job
+
 
 @dataclass(frozen=True)
 class Node:
@@ -50,17 +52,25 @@ def child_environ(
     node: Node | None = None,
     metrics: str | None = None,
     trace: Path | None = None,
+    restarts: int = 0,
+    min_ranks: int | None = None,
 ) -> dict[str, str]:
     """What hocket's own launcher gives to rank `rank` of `size` here: the inverse of `Config.from_env`.
 
     Several ranks share the cores, so OpenMP and the BLAS libraries get one thread each, unless OMP_NUM_THREADS is set.
     The ranks of torch.distributed meet at `port`, unless MASTER_ADDR and MASTER_PORT are set. `metrics` is for
-    HOCKET_METRICS, and `trace` for HOCKET_TRACE.
+    HOCKET_METRICS, `trace` for HOCKET_TRACE, and `min_ranks`, of each host, for HOCKET_MIN_RANKS. One that was started
+    again, and is to join the others, knows how often: `restarts`.
     """
+    environ = {name: value for name, value in environ.items() if name not in _OF_A_JOB}
+    if restarts:
+        environ["HOCKET_RESTARTS"] = str(restarts)
+    if min_ranks is not None:
+        environ["HOCKET_MIN_RANKS"] = str(min_ranks * (node.count if node else 1))
     if trace is not None:
-        environ = {**environ, "HOCKET_TRACE": str(trace.absolute())}
+        environ["HOCKET_TRACE"] = str(trace.absolute())
     if metrics is not None:
-        environ = {**environ, "HOCKET_METRICS": metrics}
+        environ["HOCKET_METRICS"] = metrics
     if node is None:
         around = {name: value for name, value in environ.items() if name != "HOCKET_RENDEZVOUS"}
         meeting = {"HOCKET_ADDRESS": address, "HOCKET_SECRET": secret.hex()}

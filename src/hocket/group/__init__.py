@@ -236,6 +236,9 @@ def init(
     same where they then talk through UCX, "ipc://name" a Unix socket of that name, for ranks of this user on its host.
     Which are on one host is found out, and these share memory.
 
+    A rank that its launcher has started again (HOCKET_RESTARTS, set by `hocket run --max-restarts`) joins the others
+    instead, as by `join`.
+
     Raises RendezvousError, and TypeError and ValueError for arguments that make no sense.
     """
     if peers is not None and rendezvous is not None:
@@ -248,6 +251,8 @@ def init(
     else:
         foreign, config = ForeignStore(rendezvous), Config.in_store(given)
     seconds, protects = _started(config, timeout, protect)
+    if config.restarts:
+        return _enter(Porch(config, foreign), seconds, seconds, protects)
     group = assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
     group._porch = Porch(config, foreign)
     return group

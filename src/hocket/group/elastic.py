@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..config import Config
 from ..errors import CollectiveTimeout, GroupBroken, HocketError, PeerLost, RendezvousError
 from . import Group, again, init
 from .growth import Commit
@@ -74,7 +75,9 @@ def elastic(
     three times in a row although nobody is lost. CollectiveTimeout where too few come. TypeError for a state that is
     none.
     """
-    loop = _Loop(state, fn, 1 if min_size is None else min_size, patience)
+    if min_size is None:
+        min_size = Config.from_env().min_ranks if group is None else 1
+    loop = _Loop(state, fn, min_size, patience)
     loop.group = init(timeout) if group is None else group
     try:
         result: T = loop.run()

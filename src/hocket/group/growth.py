@@ -158,7 +158,7 @@ class Growth(Generic[G]):
         if not self.commit.counts:
             group._close(None)
             return None
-        admission.apply(self._porch)
+        self._porch.filled(admission)
         return group
 
     def _look(self, ranks: list[int]) -> None:
@@ -187,7 +187,7 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
                 commit = Commit.of(make(admission.rank, links, admission.wire))
                 commit.make(limit.left())
                 if commit.counts:
-                    admission.apply(porch)
+                    porch.arrived(admission)
                     return commit.group
                 commit.group._close(None)
     raise AssertionError  # there is always another one, or an error

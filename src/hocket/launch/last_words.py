@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ..errors import untouched
@@ -30,6 +31,9 @@ class LastWords:
     def __bool__(self) -> bool:
         return bool(self._words)
 
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._words
+
     def add(self, rank: int, name: str, text: str) -> None:
         """Of a rank, which messages call by that name."""
         begin = text.rfind(_TRACEBACK)
@@ -45,11 +49,12 @@ class LastWords:
             r for r, words in sorted(self._words.items()) if rank in self._words and words.key == self._words[rank].key
         ]
 
-    def take(self, besides: int | None = None) -> str:
-        """To be shown now: all, or what is other than the error of rank `besides`. Of several ranks each traceback says
-        whose it is."""
+    def take(self, besides: int | None = None, of: Collection[int] | None = None) -> str:
+        """To be shown now: all, or what is other than the error of rank `besides`, or those `of` some ranks. Of several
+        ranks each traceback says whose it is."""
         kept = [] if besides is None else self.alike(besides)
-        taken = {rank: self._words.pop(rank) for rank in sorted(self._words) if rank not in kept}
+        asked = self._words.keys() - kept if of is None else self._words.keys() & of
+        taken = {rank: self._words.pop(rank) for rank in sorted(asked)}
         errors: dict[str, dict[str, list[int]]] = {}
         for rank, words in taken.items():
             errors.setdefault(words.key, {}).setdefault(words.trace, []).append(rank)

@@ -35,6 +35,12 @@ class Sink:
             data = between + b"".join((self._tag(rank) if i or begins else b"") + line for i, line in enumerate(lines))
         write(self.fd, data)
 
+    def say(self, text: str) -> None:
+        """Words of our own. Where tags tell ranks apart, they have lines of their own, too."""
+        between = b"" if self._begun is None else b"\n"
+        self._begun = None
+        write(self.fd, between + text.encode())
+
     def end_line(self, rank: int) -> None:
         """That rank writes no more."""
         if self._begun == rank:
@@ -63,6 +69,12 @@ class Output:
     def words(self) -> str:
         """The last of it, as text."""
         return self._tail.decode(errors="replace")
+
+    def is_ready(self) -> bool:
+        """Whether `pump` has something to do."""
+        poll = select.poll()
+        poll.register(self.source, select.POLLIN)
+        return bool(poll.poll(0))
 
     def pump(self) -> None:
         """Pass on what there is, and notice the end."""

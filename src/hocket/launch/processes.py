@@ -2,8 +2,8 @@
 
 Each rank leads a process group of its own: what it starts dies with it, and a Ctrl-C in the terminal reaches the parent
 alone, which decides. All stay in one session, for Linux shares the cores out among sessions first (sched_autogroup): a
-rank that waits could not give way to one of another session. No rank is reaped before the job is over, so that its pid
-means nobody else.
+rank that waits could not give way to one of another session. No rank is reaped before all have ended, whoever has taken
+its place, so that its pid means nobody else.
 """
 
 from __future__ import annotations
@@ -49,9 +49,15 @@ class Child:
             except ProcessLookupError:
                 os.kill(self.pid, number)
 
+    def let_go(self) -> None:
+        """Of `fd`, which has told of its end. A second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
     def close(self) -> None:
         """Reap it, if it has ended."""
-        os.close(self.fd)
+        self.let_go()
         if self.exit_code() is not None:
             self._reap()
 

@@ -26,7 +26,7 @@ from .links import Links, Terms, connect
 from .mesh import Gone
 from .server import CLOSED, StoreServer
 from .sockets import explained, reason
-from .store import Absent, Closed, Left, Store, reach_store
+from .store import MET, Absent, Closed, Left, Store, reach_store
 
 
 @dataclass
@@ -154,7 +154,11 @@ def _at_server(config: Config, prefix: str, deadline: Deadline, link: _Link, tls
             while True:
                 store = stack.enter_context(closing(reach_store(addresses, config.secret, deadline, tls)))
                 try:
-                    return link(store)
+                    links = link(store)
+                    if config.launcher == HOCKET_RUN:  # which asks for it when a rank fails
+                        with suppress(RendezvousError):
+                            store.set(MET, b"")
+                    return links
                 except (Closed, Left) as error:
                     if (str(error) != CLOSED and not isinstance(error, Left)) or not reopens or not deadline.left():
                         raise

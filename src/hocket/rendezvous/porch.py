@@ -38,7 +38,7 @@ from .links import Terms
 from .seal import seal, unseal
 from .server import StoreServer
 from .sockets import explained, finish, reach
-from .store import Absent, Away, Closed, SocketStore, Store, Taken, reach_store
+from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
 _OPENS = 1.0  # seconds before it is tried again to open a porch that could not be
@@ -80,10 +80,6 @@ class Admission(NamedTuple):
                 case [int(), [*_], int(), int(), bool(), [*_]] as told:
                     return Admission(*told)
         raise RendezvousError("the group said what this version of hocket does not understand")
-
-    def apply(self, porch: Porch) -> None:
-        """It has come about: nobody in it waits any more."""
-        porch.admitted.update(self.admitted, (Card.unpack(card).address for card in self.cards))
 
 
 class Porch:
@@ -164,6 +160,10 @@ class Porch:
         self._callers = [one for one in self._callers if one not in late]
         for caller in late:
             self._tell(caller.number, _refusal("it did not link with the others in time", is_final=False))
+
+    def filled(self, admission: Admission) -> None:
+        """It has come about: nobody in it waits any more."""
+        self.admitted.update(admission.admitted, (Card.unpack(card).address for card in admission.cards))
 
     def close(self) -> None:
         """Hold it no longer. It is opened anew where somebody looks."""
@@ -266,6 +266,15 @@ class Porch:
                         "all of its ranks call grow(), or in hocket.elastic: is there one, and does it?"
                     ) from None
             time.sleep(min(_AGAIN, deadline.left()))
+
+    def arrived(self, admission: Admission) -> None:
+        """It has come about, for this rank too. Hocket's own launcher is told, where it has started this one again."""
+        self.filled(admission)
+        config = self._config
+        if config.launcher == HOCKET_RUN and config.restarts:
+            with suppress(RendezvousError), ExitStack() as stack:
+                store = self._reached(self._addresses, Deadline(_ANSWER), stack)
+                store.set(joined(config.rank, config.restarts), b"")
 
     def _leave(self, store: Store, card: Card, deadline: Deadline) -> int:
         for number in count():

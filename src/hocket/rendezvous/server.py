@@ -108,6 +108,10 @@ class StoreServer:
             client.sock.close()
         self._selector.close()
 
+    def has(self, key: str) -> bool:
+        """Whether anybody has written that note. For any thread: notes are only ever added, each by one step."""
+        return key in self._notes
+
     def _refuse(self) -> None:
         for listener in self._listeners:
             with suppress(OSError):

@@ -15,7 +15,14 @@ from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, dial, read_frame, reason, write_frame
 
+MET = "met"  # the note of who has met the others, for hocket's own launcher, which holds the store
+
 _SHORTEST, _LONGEST = 0.1, 2.0  # seconds for one of several addresses
+
+
+def joined(rank: int, restarts: int) -> str:
+    """The note of a rank that was started again, the `restarts`-th time, once it belongs to the others."""
+    return f"joined/{rank}/{restarts}"
 
 
 class Store(Protocol):
