@@ -34,6 +34,27 @@ def test_train_digits(launch: list[str]) -> None:
     assert re.search(r"spent communicating +\d+% of the time", done.stdout), done.stdout
 
 
+def test_elastic_digits_through_a_storm() -> None:
+    """One is killed, one raises, one is stopped: the weights are those of a quiet run, up to the order of a sum."""
+    pytest.importorskip("sklearn", reason="the data of the example comes with scikit-learn: pip install hocket[demo]")
+    options = ["4", "--max-restarts", "9", str(EXAMPLES / "elastic_digits.py"), "--storm"]
+    command = [sys.executable, *HOCKET_RUN, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"rank 1 \(pid \d+\) failed: killed by SIGKILL; started again \(1 of 9\)", done.stderr), (
+        done.stderr
+    )
+    assert re.search(r"rank 0 \(pid \d+\) failed: exit code 1; started again \(2 of 9\)", done.stderr), done.stderr
+    for first in (60, 140, 220):  # the step that somebody was lost in is done once more, by fewer
+        assert f"goes on from step {first}\n" in done.stdout, done.stdout
+    accuracy = re.search(r"test accuracy +([\d.]+)%", done.stdout)
+    alone = re.search(r"of a single process +([\d.]+)%; no weight differs by more than ([\d.e+-]+)\n", done.stdout)
+    assert accuracy, done.stdout
+    assert alone, done.stdout
+    assert float(accuracy[1]) == float(alone[1]) >= 95
+    assert float(alone[2]) < 1e-10
+
+
 @pytest.mark.parametrize(
     ("ranks", "program"), [(1, ["tclsh"]), (4, ["tclsh"]), (4, ["hocket", "tclsh"])], ids=["alone", "n=4", "n=4 inside"]
 )

@@ -37,7 +37,7 @@ from .movements import Movements
 
 _FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped, and may come again
 _POLL = 0.01  # seconds between two looks who has come
-_COMING = 0.8  # of the time that is left, for so many to come as are wanted
+_SPARE = 1.0  # seconds before the deadline, or half of the time, in which all are told that too few have come
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Movements)
@@ -84,7 +84,7 @@ class Growth(Generic[G]):
         The same on all members, or RendezvousError where nobody can come."""
         found = ""
         if self._rank == 0:
-            until = Deadline(deadline.left() * _COMING)
+            until = Deadline(deadline.left() - min(_SPARE, deadline.left() / 2))
             found = self._in_turn(lambda: self._look_who(until, size), deadline)
         found = self._objects.tell(found.encode(), self._within, deadline.left()).decode()
         if not found.isdecimal():
