@@ -31,7 +31,12 @@ itself: `hocket --help`. The algorithms have [a page of their own](algorithms.md
 
 # Parts of the page, and what each shows, in this order.
 PARTS: dict[str, list[tuple[str, Any]]] = {
-    "Starting": [("hocket.init", hocket.init), ("hocket.spawn", hocket.spawn)],
+    "Starting": [
+        ("hocket.init", hocket.init),
+        ("hocket.join", hocket.join),
+        ("hocket.elastic", hocket.elastic),
+        ("hocket.spawn", hocket.spawn),
+    ],
     "Groups": [("hocket.Group", hocket.Group)],
     "Operators": [("hocket.whole_rows", hocket.whole_rows)],
     "What calls give back": [

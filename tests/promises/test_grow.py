@@ -19,6 +19,8 @@ from working import works
 
 import hocket
 from hocket.group import growth
+from hocket.group.growth import Commit
+from hocket.group.recovery import is_majority
 from hocket.rendezvous import porch
 from moments import Signs, held, until
 from worlds import Died, World, raised
@@ -299,7 +301,7 @@ def test_a_member_is_lost(own: Own, tmp_path: Path, victim: int, at: str, when: 
 
 
 def interrupted(_: Any, folder: str, at: str, then: str) -> list[int]:
-    """A Ctrl-C in the commit of rank 1, just before its barrier or just after that."""
+    """A Ctrl-C in the commit of rank 1, just before its call or just after that."""
     group = found(folder, 2)
     if group is None:
         group = come(folder)
@@ -444,3 +446,37 @@ def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs) -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     plays(own, 3, forks, f"tcp://127.0.0.1:{port}", signs)
+
+
+# ---- two parts of a group never both go on ---------------------------------------------------------------------------
+
+
+class Ended:
+    """A new group as one part of it sees it: these are out of sight, and nobody in sight came through its call."""
+
+    def __init__(self, places: list[int], lost: list[int], reached: int) -> None:
+        self._calls = self._links = self.endpoint = self
+        self.places, self.completed = places, 4
+        self.outcome = lambda: (1, 0, "", lost, 0, reached, "")
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "hosts", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 0, 1], [0, 1, 1, 1, 1, 1]], ids=str
+)
+def test_two_parts_never_both_go_on(members: int, hosts: list[int]) -> None:
+    """Of `members` that let others in, wherever the group parts: if one part may go on in the new group, the other does
+    not go on in the old one."""
+    everybody = set(range(6))
+    for chosen in range(1, 2**6 - 1):
+        parts = {rank for rank in everybody if chosen >> rank & 1}
+        if {hosts[r] for r in parts} & {hosts[r] for r in everybody - parts}:
+            continue  # ranks of one host do not lose sight of each other
+        there, here = sorted(parts), sorted(everybody - parts)
+        through = Commit(Ended(hosts, here, 5), 5, "")  # somebody there came through; and nobody here
+        back = not Commit(Ended(hosts, there, 4), 5, "").may_count
+        assert through.may_count
+        goes_on = is_majority(hosts, here)
+        old = [rank for rank in here if rank < members]
+        goes_back = back and bool(old) and is_majority(hosts[:members], [r for r in there if r < members])
+        assert not (goes_on and goes_back), (there, here)

@@ -166,7 +166,7 @@ class _Loop:
     def _finish(self, result: Any) -> tuple[bool, Any]:
         """Nobody leaves before all are there: who fails in the last step gets its result from those that did not."""
         self._commit()
-        end = Commit.of(self.group)
+        end = Commit.of(self.group, "elastic()")
         end.make(self.group.timeout)
         if not end.counts:
             self.group.barrier()  # raises why

@@ -5,12 +5,13 @@ who       rank 0 tells all members how many wait
 doors     each member opens one, and rank 0 tells all, old and new, where all of them are
 link      all of them, as the first ones did
 linked    members tell each other, in the old group, whether they could
-commit    a barrier of the new group: when one rank has come through it, it is everybody's
+commit    a call of the new group: when one rank has come through it, it is everybody's
 ```
 
-What fails before the barrier leaves the old group as it was, and those that wait go on waiting. What fails in the
-barrier ends the new group, on all of its ranks in one way, so that they know alike whether anybody came through. If so
-it is their group, and in its next call they hear that it has ended; else it has never been.
+What fails before that call leaves the old group as it was, and those that wait go on waiting. What fails in it ends
+the new group, on all of its ranks in one way, so that they know alike whether anybody came through. If so it is their
+group, and in its next call they hear that it has ended; else it has never been. Those that have lost sight of most of
+it do not know, and do not go back to the old group, in which they might be the majority.
 """
 
 from __future__ import annotations
@@ -33,39 +34,50 @@ from ..rendezvous.mesh import Look
 from ..rendezvous.porch import Admission, Caller, Porch
 from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
-from .movements import Movements
+from .member import Member
+from .recovery import is_majority
 
+_GROW = "grow()"
 _FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped, and may come again
 _POLL = 0.01  # seconds between two looks who has come
 _SPARE = 1.0  # seconds before the deadline, or half of the time, in which all are told that too few have come
 
 T = TypeVar("T")
-G = TypeVar("G", bound=Movements)
+G = TypeVar("G", bound=Member)
 Make = Callable[[int, Links, int], G]  # of a rank, its links, and what is known of them
 
 
 @dataclass
 class Commit(Generic[G]):
-    """A new group, and the number of the call in it after which it is everybody's."""
+    """A group, and the number of a call in it after which something holds for all: that it is theirs. The call serves
+    the one `within`."""
 
     group: G
     call: int
+    within: str
 
     @staticmethod
-    def of(group: G) -> Commit[G]:
+    def of(group: G, within: str) -> Commit[G]:
         """By its next call."""
-        return Commit(group, group._calls.endpoint.completed + 1)
+        return Commit(group, group._calls.endpoint.completed + 1, within)
 
     def make(self, seconds: float) -> None:
         """Make that call. HocketErrors are not raised: `counts` knows."""
         with suppress(HocketError):
-            self.group.barrier(timeout=seconds)
+            self.group._objects.tell(b"", self.within, seconds)  # as a barrier: no call ends before all are in it
 
     @property
     def counts(self) -> bool:
         """Whether it is everybody's group: to be asked after the call, whatever came of that."""
         outcome = self.group._calls.endpoint.outcome()
         return outcome is None or outcome[5] >= self.call
+
+    @property
+    def may_count(self) -> bool:
+        """Whether it counts, or that cannot be known: ranks are out of sight that may have come through the call, and
+        are so many that they go on in the new group. Then nobody goes back to the old one."""
+        outcome = self.group._calls.endpoint.outcome()
+        return self.counts or (outcome is not None and not is_majority(self.group._links.places, outcome[3]))
 
 
 class Growth(Generic[G]):
@@ -148,14 +160,14 @@ class Growth(Generic[G]):
         try:
             group = self._make(self._rank, links, admission.wire)
         except RendezvousError:
-            return None  # nor can anybody come through the barrier
-        self.commit = Commit.of(group)
+            return None  # nor can anybody come through the commit
+        self.commit = Commit.of(group, _GROW)
         try:
             self.commit.make(limit.left())
         except BaseException as error:  # of this rank alone: it has to be known whether it counts
             group._calls.conclude(error)
             raise
-        if not self.commit.counts:
+        if not self.commit.may_count:
             group._close(None)
             return None
         self._porch.filled(admission)
@@ -184,7 +196,7 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
             if links is None:
                 continue
             with suppress(RendezvousError):
-                commit = Commit.of(make(admission.rank, links, admission.wire))
+                commit = Commit.of(make(admission.rank, links, admission.wire), _GROW)
                 commit.make(limit.left())
                 if commit.counts:
                     porch.arrived(admission)

@@ -18,17 +18,15 @@ from ..rendezvous.sockets import explained
 from ..rendezvous.subgroups import form, meet
 from ..run.native import create_outbox
 from ..run.signature import Signature
-from ..tuning.topology import Topology
 from .growth import Commit, Growth
-from .member import integer
-from .movements import Movements
+from .member import Member, integer
 from .recovery import Loss, Recovery
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Membership(Movements):
+class Membership(Member):
     """Groups that come of a group."""
 
     def __init__(self) -> None:
@@ -37,16 +35,6 @@ class Membership(Movements):
         self._commit: Commit[Self] | None = None  # that was interrupted
         self._history: tuple[Loss, ...] = ()
         self._porch: Porch | None = None  # where others can join it; a subgroup has none
-
-    @property
-    @abstractmethod
-    def timeout(self) -> float:
-        """Seconds for each call that names none of its own."""
-
-    @property
-    @abstractmethod
-    def topology(self) -> Topology:
-        """How its ranks lie on hosts."""
 
     @abstractmethod
     def _made(self, rank: int, links: Links, wire: int) -> Self:
@@ -76,7 +64,7 @@ class Membership(Movements):
 
     def _form(self, within: str, color: int | None, key: int) -> Self | None:
         """All of it in one turn, so that every rank forms its groups in one order."""
-        deadline = Deadline(self.timeout)
+        deadline = Deadline(self._go.timeout)
 
         def gather(row: Array) -> Array:
             shape = (self.size, row.size)
@@ -92,7 +80,7 @@ class Membership(Movements):
             if part is None:
                 return None
             link = partial(meet, part, self._links, deadline=deadline, look=look)
-            return self._made(part.rank, assembled(len(part.members), link), self.topology.wire)
+            return self._made(part.rank, assembled(len(part.members), link), self._go.native.topology.wire)
 
         return cast("Self | None", self._calls.do(call, within, deadline.left(), False))
 
@@ -123,7 +111,7 @@ class Membership(Movements):
             recovery = self._recovery
             links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
             rank, loss = recovery.members.index(self.rank), recovery.loss()
-            return self._left_for(self._made(rank, links, self.topology.wire), loss)
+            return self._left_for(self._made(rank, links, self._go.native.topology.wire), loss)
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place."""
@@ -196,11 +184,11 @@ class Membership(Movements):
     def _growth(self, within: str) -> Growth[Self]:
         if self._porch is None:
             raise RendezvousError("nobody can join this group: only one that hocket.init or hocket.join made can grow")
-        return Growth(self, self.topology.wire, self._porch, self._made, within)
+        return Growth(self, self._go.native.topology.wire, self._porch, self._made, within)
 
     def _grown(self) -> Self | None:
         """The group that takes the place of this one, where this rank was interrupted just as it came about."""
-        if self._commit is None or not self._commit.counts:
+        if self._commit is None or not self._commit.may_count:
             return None
         return self._left_for(self._commit.group)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -140,13 +140,9 @@ class Recovery:
             self._require_majority()
 
     def _require_majority(self) -> None:
-        """Two parts of a group that cannot reach each other must not both go on. Who shares this host is no such part:
-        there it is known who is gone."""
-        places = self._links.places
-        here = {places[r] for r in self.members}
-        apart = [r for r in self._gone if places[r] not in here]
-        if (len(self.members), min(apart, default=self._size)) > (len(apart), min(self.members)):
+        if is_majority(self._links.places, self._gone):
             return
+        apart = out_of_sight(self._links.places, self._gone)
         raise HocketError(
             f"{named(self.members)} cannot know whether {named(apart)}, on other hosts, go on by themselves, and are "
             "no majority: recover(allow_minority=True) goes on all the same, where you know that the others do not"
@@ -216,6 +212,21 @@ class Recovery:
     def _gave_up(self, note: Note) -> bool:
         """Whether who says that is through with this attempt: without a door, or in a later one."""
         return note.attempt > self._attempt or (note.attempt == self._attempt and not note.card)
+
+
+def out_of_sight(places: Sequence[int], gone: Collection[int]) -> list[int]:
+    """Those of the gone of whom it is not known whether they go on by themselves: where somebody of their host is left
+    it is known that they do not."""
+    here = {place for rank, place in enumerate(places) if rank not in gone}
+    return [rank for rank in gone if places[rank] not in here]
+
+
+def is_majority(places: Sequence[int], gone: Collection[int]) -> bool:
+    """Whether those that are left may go on: of two parts of a group that cannot reach each other only one may. They
+    are more than those out of sight, or as many, and have the lowest rank among them."""
+    members = [rank for rank in range(len(places)) if rank not in gone]
+    apart = out_of_sight(places, gone)
+    return (len(members), min(apart, default=len(places))) > (len(apart), min(members))
 
 
 def _door(terms: Terms) -> Door:
