@@ -295,6 +295,28 @@ def test_something_else_holds_its_streams(hocket: Hocket) -> None:
     assert "started again (1 of 1)" in done.stderr
 
 
+def test_who_has_joined_can_be_joined(hocket: Hocket) -> None:
+    """It says so in the launcher's store: when the last of those fails that met first, all need not begin anew."""
+    script = hocket.script(
+        MEET + "from hocket.config import Config\n"
+        "from hocket.rendezvous.store import SocketStore, joined\n"
+        "config = Config.from_env()\n"
+        "if rank and lives:\n"
+        "    SocketStore(config.address, config.secret, 20.0).set(joined(config.rank, config.restarts), b'')\n"
+        "    show()\n"
+        "    while os.path.exists(sys.argv[1]): time.sleep(0.005)\n"
+        "elif rank: meet(); kill()\n"
+        "elif lives: os.remove(sys.argv[1])\n"
+        "else: group = meet(); shown(); kill()"
+    )
+    done = hocket.run("run", "-n", "2", "--max-restarts", "2", script, str(hocket.folder / "sign"))
+    assert done.returncode == 0
+    assert told(done.stderr) == [
+        "rank 1 failed: killed by SIGKILL; started again (1 of 2)",
+        "rank 0 failed: killed by SIGKILL; started again (2 of 2)",
+    ]
+
+
 def test_its_error_is_shown_at_once_though_something_else_holds_the_stream(hocket: Hocket) -> None:
     script = hocket.script(
         MEET + "group = meet()\nif rank == 0: total(group); shown(); sys.exit()\n"
