@@ -6,6 +6,7 @@ The ranks of these worlds do not meet in their world's group: some found one in 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import socket
@@ -18,10 +19,14 @@ import pytest
 from working import works
 
 import hocket
+from hocket.calls import objects
+from hocket.config import Config, Given
+from hocket.deadline import Deadline
 from hocket.group import growth
-from hocket.group.growth import Commit
+from hocket.group.growth import Commit, enter
 from hocket.group.recovery import is_majority
 from hocket.rendezvous import porch
+from hocket.rendezvous.porch import Porch
 from moments import Signs, held, until
 from worlds import Died, World, raised
 
@@ -322,10 +327,7 @@ def interrupted(_: Any, folder: str, at: str, then: str) -> list[int]:
             group = getattr(group, then)()
         else:
             group = group.grow()
-    if at == "after" and (me() != 1 or then == "grow"):
-        lose(group)
-        group = group.recover(allow_minority=True)
-    members = numbers(group)
+    members = numbers(group)  # where rank 1 has come through the commit, nothing has happened
     works(group, members)
     group.close()
     return members
@@ -334,6 +336,96 @@ def interrupted(_: Any, folder: str, at: str, then: str) -> list[int]:
 @pytest.mark.parametrize(("at", "then"), [("before", "grow"), ("after", "grow"), ("after", "recover")])
 def test_an_interrupt_in_the_commit(own: Own, tmp_path: Path, at: str, then: str) -> None:
     assert plays(own, 3, interrupted, str(tmp_path), at, then) == [[0, 1, 2]] * 3
+
+
+MOMENTS = {  # what is called then, how often before that, and by whom
+    "who waits is known": (growth.Growth, "attempt", 0, 1),
+    "doors are known": (objects.Objects, "tell", 1, 1),
+    "linked": (growth.Growth, "_committed", 0, 0),
+    "the group is made": (growth.Commit, "of", 0, 1),
+    "it is everybody's": (hocket.Group, "_left_for", 0, 0),
+    "the old one is to be closed": (hocket.Group, "_close", 0, 1),
+}
+
+
+def interrupted_between(_: Any, folder: str, moment: str) -> Any:
+    """A Ctrl-C between two of the calls that a growth is made of; and once more."""
+    group = found(folder, 2)
+    if group is None:
+        group = come(folder)
+    else:
+        until(lambda: group.pending() == 1, "it")
+        owner, name, before, victim = MOMENTS[moment]
+        if group.rank == victim:
+            real, calls = inspect.getattr_static(owner, name), iter(range(9))
+
+            def interrupt(*args: Any, **how: Any) -> Any:
+                if next(calls) < before:
+                    return real(*args, **how)
+                setattr(owner, name, real)
+                raise KeyboardInterrupt
+
+            setattr(owner, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                group.grow()
+        with contextlib.suppress(hocket.HocketError):
+            group = group.grow(3)
+        if group.size < 3:  # it was interrupted before it was everybody's
+            group = group.recover().grow(3)
+    members = numbers(group)
+    works(group, members)
+    group.close()
+    return members
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interrupt_between_its_calls(own: Own, tmp_path: Path, moment: str) -> None:
+    assert plays(own, 3, interrupted_between, str(tmp_path), moment) == [[0, 1, 2]] * 3
+
+
+def lost_and_too_few(_: Any, folder: str) -> list[int]:
+    """What grow() has recovered is not lost where it then fails."""
+    group = found(folder, 3)
+    if group.rank == 2:
+        die()
+    lose(group)
+    for _ in range(2):
+        with pytest.raises(hocket.CollectiveTimeout, match="of 3 ranks that were waited for there are 2, and 0"):
+            group.grow(3, timeout=1)
+    assert [loss.ranks for loss in group.recover().history] == [(2,)]
+    group = group.recover()
+    members = numbers(group)
+    works(group, members)
+    group.close()
+    return members
+
+
+def test_too_few_after_a_loss(own: Own, tmp_path: Path) -> None:
+    assert play(own, 3, lost_and_too_few, str(tmp_path))[:2] == [[0, 1]] * 2
+
+
+def cannot_make_it(_: Any, folder: str, signs: Signs) -> str:
+    """One that comes links each time, and never gets further. The others are not kept by it."""
+    group = found(folder, 2)
+    if group is None:
+
+        def fail(*_: Any) -> Any:
+            raise hocket.RendezvousError("no memory")
+
+        with pytest.raises(hocket.RendezvousError, match="no group let this rank in"):
+            enter(Porch(Config.newcomer(f"file://{folder}", Given(secret=SECRET))), Deadline(2), fail)
+        signs.give("it gave up")
+        return ""
+    until(lambda: group.pending() == 1, "it")
+    group = group.grow(timeout=600)  # it does not try until then
+    works(group, [0, 1])
+    signs.wait("it gave up")
+    group.close()
+    return f"{group.size}"
+
+
+def test_one_that_never_gets_through(own: Own, tmp_path: Path, signs: Signs) -> None:
+    assert plays(own, 3, cannot_make_it, str(tmp_path), signs) == ["2", "2", ""]
 
 
 # ---- who does not belong, and where the others are -------------------------------------------------------------------

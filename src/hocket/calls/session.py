@@ -243,6 +243,11 @@ class Session:
         """Whether an error has ended the group, as far as this rank knows."""
         return self._broken is not None or self.settled() is not None
 
+    @property
+    def usable(self) -> bool:
+        """Whether calls can be made, as far as this rank knows."""
+        return not self._closed and not self.broken
+
     def conclude(self, error: BaseException | None = None) -> HocketError:
         """What ended the group; where a rank is gone and no call has noticed, that does, or else `error`, which has
         come from elsewhere. HocketError where nothing did."""

@@ -189,7 +189,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
-        if self._porch is not None:
+        if self._porch is not None and self._next is None:
             self._porch.close()
         _open.discard(self)
         _write_timeline()

@@ -41,6 +41,8 @@ _GROW = "grow()"
 _FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped, and may come again
 _POLL = 0.01  # seconds between two looks who has come
 _SPARE = 1.0  # seconds before the deadline, or half of the time, in which all are told that too few have come
+_IN_VAIN = 3  # attempts in which all have linked, and not come through, before those that wait are sent away
+_LEAST = 0.001  # seconds for a call whose deadline has passed just before it
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Member)
@@ -66,6 +68,12 @@ class Commit(Generic[G]):
         with suppress(HocketError):
             self.group._objects.tell(b"", self.within, seconds)  # as a barrier: no call ends before all are in it
 
+    def end(self, error: BaseException) -> None:
+        """Where this rank has not come through the call the group ends: it has to be known whether it counts."""
+        endpoint = self.group._calls.endpoint
+        if endpoint.outcome() is None and endpoint.completed < self.call:
+            self.group._calls.conclude(error)
+
     @property
     def counts(self) -> bool:
         """Whether it is everybody's group: to be asked after the call, whatever came of that."""
@@ -88,8 +96,12 @@ class Growth(Generic[G]):
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
         self._calls, self._objects = group._calls, group._objects
         self._missing: list[int] = []  # of the ranks that are to link
+        self._linked: Links | None = None  # of no group yet
+        self._made: G | None = None
+        self._in_vain = 0
         self._callers: list[Caller] = []  # that are let in, where this is rank 0
         self.commit: Commit[G] | None = None  # the latest: for who is interrupted in it
+        self.told = False  # whether the error that is raised is all members'
 
     def waiting(self, deadline: Deadline, size: int = 0) -> int:
         """How many wait now, or as soon as the group would have `size` ranks with them, or soon before the deadline.
@@ -98,8 +110,9 @@ class Growth(Generic[G]):
         if self._rank == 0:
             until = Deadline(deadline.left() - min(_SPARE, deadline.left() / 2))
             found = self._in_turn(lambda: self._look_who(until, size), deadline)
-        found = self._objects.tell(found.encode(), self._within, deadline.left()).decode()
+        found = self._objects.tell(found.encode(), self._within, at_least(deadline)).decode()
         if not found.isdecimal():
+            self.told = True
             raise RendezvousError(found)
         return int(found)
 
@@ -121,25 +134,35 @@ class Growth(Generic[G]):
         terms = self._links.terms or self._porch.terms
         with explained("this group cannot grow"), closing(self._porch.door()) as door:
             card = terms.card(door, self._rank).pack()
-            members = self._objects.collect(card, self._within, deadline.left())
+            members = self._objects.collect(card, self._within, at_least(deadline))
             text = self._admit(members, terms).pack() if self._rank == 0 else b""
-            admission = Admission.unpack(self._objects.tell(text, self._within, deadline.left()))
+            admission = Admission.unpack(self._objects.tell(text, self._within, at_least(deadline)))
             if len(admission.cards) == self._size:
                 return None
-            limit = Deadline(min(deadline.left(), _FORMING))
-            links = self._in_turn(
-                lambda: link(door, admission._replace(rank=self._rank), terms, limit, self._look), deadline
-            )
-            missing = [] if links is not None else self._missing
-            told = self._objects.collect(json.dumps(missing).encode(), self._within, deadline.left())
+            limit = Deadline(min(deadline.left() / 2, _FORMING))
+            self._in_turn(lambda: self._link(door, admission._replace(rank=self._rank), terms, limit), deadline)
+            missing = self._missing if self._linked is None else []
+            told = self._objects.collect(json.dumps(missing).encode(), self._within, at_least(deadline))
             late = {rank for ranks in map(json.loads, told) for rank in ranks}
-            if links is None or late:
-                if links is not None:
-                    links.close()
-                if self._rank == 0:
-                    self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
-                return None
-            return self._committed(links, admission, limit)
+            if self._linked is not None and not late:
+                return self._committed(self._linked, admission, limit)
+            self.abandon()
+            if self._rank == 0:
+                self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
+            return None
+
+    def _link(self, door: Door, admission: Admission, terms: Terms, limit: Deadline) -> None:
+        self._linked = link(door, admission, terms, limit, self._look)
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Those that were linked are not to wait for this rank; which may be in the middle of anything."""
+        if self._linked is not None:
+            self._linked.close()
+        self._linked = None
+        if error is not None and self.commit is not None:
+            self.commit.end(error)
+        elif error is not None and self._made is not None:
+            self._made._close(error)
 
     def _admit(self, members: list[bytes], terms: Terms) -> Admission:
         """Tell those that wait where to come to. What they and the members have to know."""
@@ -157,21 +180,19 @@ class Growth(Generic[G]):
         return admission
 
     def _committed(self, links: Links, admission: Admission, limit: Deadline) -> G | None:
-        try:
-            group = self._make(self._rank, links, admission.wire)
-        except RendezvousError:
-            return None  # nor can anybody come through the commit
-        self.commit = Commit.of(group, _GROW)
-        try:
-            self.commit.make(limit.left())
-        except BaseException as error:  # of this rank alone: it has to be known whether it counts
-            group._calls.conclude(error)
-            raise
-        if not self.commit.may_count:
+        self._linked = self.commit = None  # they are the group's
+        with suppress(RendezvousError):  # of a group that cannot be made, in which nobody comes through the commit
+            self._made = group = self._make(self._rank, links, admission.wire)
+            self.commit = Commit.of(group, _GROW)
+            self.commit.make(at_least(limit))
+            if self.commit.may_count:
+                self._porch.filled(admission)
+                return group
             group._close(None)
-            return None
-        self._porch.filled(admission)
-        return group
+        self._in_vain += 1
+        if self._in_vain == _IN_VAIN:  # it is not known whose fault it is, and the others want to go on
+            self._porch.send_away(self._callers)
+        return None
 
     def _look(self, ranks: list[int]) -> None:
         """While all link, and these are missing: whether the members are there."""
@@ -181,7 +202,12 @@ class Growth(Generic[G]):
             self._calls.look(other, self._within, Deadline(_FORMING))
 
     def _in_turn(self, function: Callable[[], T], deadline: Deadline) -> T:
-        return cast(T, self._calls.do(function, self._within, deadline.left(), False))
+        return cast(T, self._calls.do(function, self._within, at_least(deadline), False))
+
+
+def at_least(deadline: Deadline) -> float:
+    """The seconds for a call that is made before it, at the latest: a call takes some."""
+    return max(deadline.left(), _LEAST)
 
 
 def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
@@ -197,10 +223,14 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
                 continue
             with suppress(RendezvousError):
                 commit = Commit.of(make(admission.rank, links, admission.wire), _GROW)
-                commit.make(limit.left())
-                if commit.counts:
-                    porch.arrived(admission)
-                    return commit.group
+                try:
+                    commit.make(at_least(limit))
+                    if commit.counts:
+                        porch.arrived(admission)
+                        return commit.group
+                except BaseException as error:
+                    commit.group._close(error)
+                    raise
                 commit.group._close(None)
     raise AssertionError  # there is always another one, or an error
 

@@ -6,19 +6,20 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ..calls.dispatch import Array, Call, How
 from ..deadline import Deadline
-from ..errors import CollectiveTimeout, GroupBroken, PeerLost, RendezvousError
+from ..errors import CollectiveTimeout, GroupBroken, HocketError, PeerLost, RendezvousError
 from ..rendezvous.links import Links
 from ..rendezvous.porch import Porch
 from ..rendezvous.sockets import explained
 from ..rendezvous.subgroups import form, meet
 from ..run.native import create_outbox
 from ..run.signature import Signature
-from .growth import Commit, Growth
+from .growth import Growth, at_least
 from .member import Member, integer
 from .recovery import Loss, Recovery
 
@@ -32,7 +33,8 @@ class Membership(Member):
     def __init__(self) -> None:
         self._forming = threading.Lock()  # of a group of those that are left, or of more
         self._recovery: Recovery | None = None
-        self._commit: Commit[Self] | None = None  # that was interrupted
+        self._growing: Growth[Self] | None = None  # the latest
+        self._next: Self | None = None  # what has taken the place of this group
         self._history: tuple[Loss, ...] = ()
         self._porch: Porch | None = None  # where others can join it; a subgroup has none
 
@@ -102,8 +104,8 @@ class Membership(Member):
         where nothing has ended this group, or those that are left are too few.
         """
         with self._forming:
-            if (grown := self._grown()) is not None:
-                return grown.recover(timeout, allow_minority=allow_minority)
+            if (after := self._after()) is not None:
+                return after if after._calls.usable else after.recover(timeout, allow_minority=allow_minority)
             over = self._calls.conclude()
             if self.rank in over.lost:
                 raise over
@@ -114,10 +116,24 @@ class Membership(Member):
             return self._left_for(self._made(rank, links, self._go.native.topology.wire), loss)
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
-        """This group is over, and that one takes its place."""
-        group._history, group._porch, self._porch = (*self._history, *losses), self._porch, None
+        """This group is over, and that one takes its place. Again, where this rank was interrupted in it."""
+        group._history, group._porch = (*self._history, *losses), self._porch
+        self._next = group
         self._close(None)
         return group
+
+    @property
+    def _latest(self) -> Self:
+        """The last of those that have taken its place, one after another; itself, if none has."""
+        return self if self._next is None else self._next._latest
+
+    def _after(self) -> Self | None:
+        """The group that has taken the place of this one: for who has lost it, by an interrupt as it came about, or by
+        an error in what was to follow."""
+        commit = self._growing.commit if self._growing is not None else None
+        if self._next is None and commit is not None and commit.may_count:
+            return self._left_for(commit.group)
+        return self._next
 
     @property
     def history(self) -> tuple[Loss, ...]:
@@ -146,13 +162,14 @@ class Membership(Member):
         error of this group where it is a member, or else is left out.
 
         `timeout` is in seconds, by default the group's. Raises CollectiveTimeout where so many have not come, which
-        leaves the group as it was; RendezvousError as `pending`; else as other calls and `recover`.
+        leaves the group as it was, or recovered (`recover` gives it then); RendezvousError as `pending`; else as other
+        calls and `recover`.
         """
         deadline, least = Deadline(self._go.seconds(timeout)), 0 if size is None else integer(size, "size")
         if least > self.size and self._porch is not None and self._porch.leads_nowhere:
             raise RendezvousError("nobody can join this world of one: start it with a launcher, or with `rendezvous`")
-        if (grown := self._grown()) is not None:
-            return grown
+        if (after := self._after()) is not None:
+            return after if after.size > self.size else after.grow(size, timeout=timeout)
         try:
             if not self._calls.broken:
                 with self._forming:
@@ -161,19 +178,23 @@ class Membership(Member):
             why = error.__cause__ if isinstance(error, GroupBroken) else error
             if not isinstance(why, PeerLost) or not deadline.left():
                 raise
-        return self.recover(deadline.left()).grow(size, timeout=deadline.left())
+        return self.recover(at_least(deadline)).grow(size, timeout=at_least(deadline))
 
     def _grow(self, growth: Growth[Self], deadline: Deadline, least: int) -> Self:
-        while waiting := growth.waiting(deadline, least):
-            if self.size + waiting < least:
-                break
-            try:
+        self._growing = growth
+        try:
+            while waiting := growth.waiting(deadline, least):
+                if self.size + waiting < least:
+                    break
                 group = growth.attempt(deadline)
-            except BaseException:
-                self._commit = growth.commit
-                raise
-            if group is not None:
-                return self._left_for(group)
+                if group is not None:
+                    return self._left_for(group)
+        except BaseException as error:
+            growth.abandon(error)
+            with suppress(HocketError):
+                if not growth.told:  # of this rank alone, between two calls: the others are not to wait for its next
+                    self._calls.conclude(error)
+            raise
         if self.size + waiting < least:
             raise CollectiveTimeout(
                 f"of {least} ranks that were waited for there are {self.size}, and {waiting} that wait to join, after "
@@ -185,12 +206,6 @@ class Membership(Member):
         if self._porch is None:
             raise RendezvousError("nobody can join this group: only one that hocket.init or hocket.join made can grow")
         return Growth(self, self._go.native.topology.wire, self._porch, self._made, within)
-
-    def _grown(self) -> Self | None:
-        """The group that takes the place of this one, where this rank was interrupted just as it came about."""
-        if self._commit is None or not self._commit.may_count:
-            return None
-        return self._left_for(self._commit.group)
 
 
 def assembled(size: int, meet: Callable[[int], Links]) -> Links:
