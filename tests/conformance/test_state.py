@@ -88,6 +88,31 @@ def test_a_state_that_is_none_leaves_the_snapshot_as_it_was() -> None:
     assert (live["x"] == [0, 1, 2]).all()
 
 
+class Thing:
+    """What has its state in a dict."""
+
+    def __init__(self) -> None:
+        self.held = {"x": np.zeros(2)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.held
+
+    def load_state_dict(self, held: dict[str, Any]) -> None:
+        self.held = held
+
+
+def test_who_joins_brings_the_objects() -> None:
+    snapshot, thing = Snapshot(), Thing()
+    thing.held["x"] += 3
+    snapshot.take({"thing": thing})
+    live = {"thing": Thing()}
+    snapshot.put_back(live)
+    assert (live["thing"].held["x"] == 3).all()
+    for bad in ({}, {"thing": 5}):
+        with pytest.raises(TypeError, match=r"an object with state_dict\(\) on another rank, and here (None|5) in its"):
+            snapshot.put_back(bad)
+
+
 def test_torchs_modules_and_optimizers() -> None:
     torch = pytest.importorskip("torch", reason="there is no torch here: make .venv/torch")
 

@@ -263,6 +263,49 @@ def test_who_was_stopped_joins_anew(own: Own, tmp_path: Path, signs: Signs) -> N
     assert seen[0][1][1] == (5, 2)
 
 
+def whole(_: Any, folder: str) -> Any:
+    """Without a yield: one dies when its work is done, and the others do it once more, from where it began."""
+    if me() == 1:
+        elastic.Commit.make = lambda *_: die()  # type: ignore[method-assign,assignment]
+    turns: list[int] = []
+
+    def add(group: Any, state: dict[str, Any]) -> int:
+        turns.append(group.size)
+        state["sum"] += group.all_reduce(np.ones(3), op="mean")
+        state["done"] = True
+        return int(state["sum"].sum())
+
+    state = {"sum": np.zeros(3)}
+    result = hocket.elastic(state, add, group=entered(folder, 3))
+    assert state["done"]
+    return result, state["sum"].tolist(), turns
+
+
+def test_what_follows_the_latest_commit_is_done_once(own: Own, tmp_path: Path) -> None:
+    first, second, third = outcomes(own, 3, whole, str(tmp_path))
+    assert first == third == (3, [1, 1, 1], [3, 2])
+    assert isinstance(second, Died)
+
+
+def lost_and_too_few(_: Any, folder: str) -> Any:
+    """One is lost, and in place of it nobody comes: that is waited for once."""
+    grow, grown = hocket.Group.grow, []
+
+    def counted(group: Any, *args: Any, **how: Any) -> Any:
+        grown.append(group.size)
+        return grow(group, *args, **how)
+
+    hocket.Group.grow = counted  # type: ignore[method-assign]
+    count = Counting(5, lambda group, step, place: die() if me() == 2 and step == 3 else None)
+    how = {"group": entered(folder, 3), "min_size": 3, "patience": 1}
+    return str(raised(hocket.CollectiveTimeout, hocket.elastic, count.state(), count, **how)), grown
+
+
+def test_too_few_are_left(own: Own, tmp_path: Path) -> None:
+    words = "of 3 ranks that were waited for there are 2, and 0 that wait to join, after 1 s"
+    assert outcomes(own, 3, lost_and_too_few, str(tmp_path))[:2] == [(words, [2])] * 2
+
+
 def too_few(_: Any, folder: str) -> str:
     count = Counting(5)
     how = {"group": entered(folder, 2), "min_size": 3, "patience": 2}

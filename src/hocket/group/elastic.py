@@ -82,7 +82,7 @@ def elastic(
     try:
         result: T = loop.run()
     except BaseException as error:
-        loop.group._close(error)  # the others are told
+        loop.group._latest._close(error)  # the others are told
         raise
     loop.group.close()
     return result
@@ -111,15 +111,19 @@ class _Loop:
 
     def _go_on(self) -> tuple[bool, Any]:
         """In a group that is new, or may be: what its ranks do first is the same on all, wherever they come from."""
+        too_few = False
         try:
             self._agree()
-            if self.group.size < self._min_size:
+            if too_few := self.group.size < self._min_size:
                 self.group = self.group.grow(self._min_size, timeout=self._patience)
             elif self._somebody_waits():
                 self.group = self.group.grow()
             else:
                 return self._step_on()
         except _PASSING as error:
+            self.group = self.group._latest  # grow() may have recovered first
+            if too_few and isinstance(error, CollectiveTimeout) and self.group._calls.usable:
+                raise  # nobody has come
             self._after(error)
         return False, None
 
@@ -164,8 +168,8 @@ class _Loop:
                     return False, None
 
     def _finish(self, result: Any) -> tuple[bool, Any]:
-        """Nobody leaves before all are there: who fails in the last step gets its result from those that did not."""
-        self._commit()
+        """Nobody leaves before all are there: if one is lost before that, the others do what followed the latest commit
+        once more. So it is no commit itself."""
         end = Commit.of(self.group, "elastic()")
         end.make(self.group.timeout)
         if not end.counts:

@@ -89,6 +89,11 @@ def _together(form: list[Any], live: Any, arrays: list[Array]) -> Any:
     """The value of that form: `live` itself, changed, where it is of that kind and can be."""
     kind, what = form[0], form[1]
     if kind == OBJECT:
+        if not callable(getattr(live, "load_state_dict", None)):
+            raise TypeError(
+                f"the state has an object with state_dict() on another rank, and here {live!r:.60} in its place: who "
+                "joins brings objects of the same kind, into which what they hold is loaded"
+            )
         live.load_state_dict(_together(what, None, arrays))
         return live
     if kind == DICT:
