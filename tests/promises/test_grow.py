@@ -26,6 +26,7 @@ from hocket.group import growth
 from hocket.group.growth import Commit, enter
 from hocket.group.recovery import is_majority
 from hocket.rendezvous import porch
+from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.porch import Porch
 from moments import Signs, held, until
 from worlds import Died, World, raised
@@ -459,6 +460,20 @@ def test_strangers_are_not_let_in(own: Own, tmp_path: Path) -> None:
     assert "it was not sealed with this job's secret" in secret
     assert "this rank was not let in: rank" in version
     assert "has hocket 0.0.1, and rank 0 has" in version
+
+
+def test_a_heap_of_notes_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads some of them only, and the next one goes on there: who waits behind them is found."""
+    monkeypatch.setattr(porch, "_READS", 0.0)
+    monkeypatch.setattr(porch, "_LOOKS", 0.0)
+    for number in range(5):
+        (tmp_path / f"join.{number}").write_bytes(b"hocket" * number)
+    config = Config.newcomer(f"file://{tmp_path}", Given(secret=SECRET))
+    newcomer, group = Porch(config), Porch(config)
+    with contextlib.closing(newcomer.door()) as door:
+        newcomer._leave(FileStore(tmp_path), newcomer.terms.card(door, 0), Deadline(1))
+        assert [len(group.waiting()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
+    assert len(list(tmp_path.glob("admit.*"))) == 5  # the others were told why not
 
 
 def other_integrity(_: Any, folder: str) -> str:

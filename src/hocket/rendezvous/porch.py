@@ -41,6 +41,7 @@ from .sockets import explained, finish, reach
 from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
+_READS = 0.2  # seconds of one of them: anybody may have left thousands of notes there
 _OPENS = 1.0  # seconds before it is tried again to open a porch that could not be
 _ANSWER = 5.0  # seconds for a store to answer
 _PROBE = 200  # milliseconds for somebody's kernel to say that nobody listens there any more
@@ -181,7 +182,11 @@ class Porch:
         self._store = self._server = None
 
     def _read(self, store: Store) -> None:
-        while True:
+        """The notes that are new, or as many as there is time for."""
+        until = Deadline(_READS)
+        for turn in count():
+            if turn and not until.left():
+                return
             number, secret = self._seen, self._config.secret
             try:
                 note = store.get(f"join/{number}", 0.0)
