@@ -462,6 +462,26 @@ def test_strangers_are_not_let_in(own: Own, tmp_path: Path) -> None:
     assert "has hocket 0.0.1, and rank 0 has" in version
 
 
+def looks_once(_: Any, folder: str) -> int:
+    """As on a machine that does all of it between two looks."""
+    porch._LOOKS = 1000.0
+    group = found(folder, 1)
+    if group is None:
+        group = come(folder)
+    else:
+        while group.pending() == 0:
+            group._porch._again = Deadline(0.0)
+        group = group.grow()
+    waiting: int = group.pending()
+    works(group, [0, 1])
+    group.close()
+    return waiting
+
+
+def test_who_is_let_in_waits_no_more(own: Own, tmp_path: Path) -> None:
+    assert plays(own, 2, looks_once, str(tmp_path)) == [0, 0]
+
+
 def test_a_heap_of_notes_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look reads some of them only, and the next one goes on there: who waits behind them is found."""
     monkeypatch.setattr(porch, "_READS", 0.0)

@@ -165,6 +165,7 @@ class Porch:
     def filled(self, admission: Admission) -> None:
         """It has come about: nobody in it waits any more."""
         self.admitted.update(admission.admitted, (Card.unpack(card).address for card in admission.cards))
+        self._callers = [one for one in self._callers if one.card.address not in self.admitted]
 
     def close(self) -> None:
         """Hold it no longer. It is opened anew where somebody looks."""
