@@ -1,8 +1,8 @@
 """How a group takes in those that wait on its porch (`rendezvous.porch`), and how they come in.
 
 ```
-who       rank 0 tells all members how many wait
-doors     each member opens one, and rank 0 tells all, old and new, where all of them are
+who       one of them, the host, tells all members how many wait
+doors     each member opens one, and the host tells all, old and new, where all of them are
 link      all of them, as the first ones did
 linked    members tell each other, in the old group, whether they could
 commit    a call of the new group: when one rank has come through it, it is everybody's
@@ -83,22 +83,23 @@ class Commit(Generic[G]):
 class Growth(Generic[G]):
     """One member's part in the growth of its group. `within` is the call that it makes."""
 
-    def __init__(self, group: G, wire: int, porch: Porch, make: Make[G], within: str) -> None:
-        self._rank, self._size, self._wire = group.rank, group.size, wire
+    def __init__(self, group: G, host: int, porch: Porch, make: Make[G], within: str) -> None:
+        self._rank, self._size, self._host = group.rank, group.size, host
+        self._wire = group._go.native.topology.wire
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
         self._calls, self._objects = group._calls, group._objects
         self._missing: list[int] = []  # of the ranks that are to link
-        self._callers: list[Caller] = []  # that are let in, where this is rank 0
+        self._callers: list[Caller] = []  # that are let in, where this is the host
         self.commit: Commit[G] | None = None  # the latest: for who is interrupted in it
 
     def waiting(self, deadline: Deadline, size: int = 0) -> int:
         """How many wait now, or as soon as the group would have `size` ranks with them, or soon before the deadline.
         The same on all members, or RendezvousError where nobody can come."""
         found = ""
-        if self._rank == 0:
+        if self._rank == self._host:
             until = Deadline(deadline.left() - min(_SPARE, deadline.left() / 2))
             found = self._in_turn(lambda: self._look_who(until, size), deadline)
-        found = self._objects.tell(found.encode(), self._within, deadline.left()).decode()
+        found = self._objects.tell(found.encode(), self._within, deadline.left(), self._host).decode()
         if not found.isdecimal():
             raise RendezvousError(found)
         return int(found)
@@ -110,7 +111,7 @@ class Growth(Generic[G]):
                 if self._size + count >= size or not until.left():
                     return str(count)
                 if self._size > 1:
-                    self._calls.look(1, self._within, until)
+                    self._calls.look(int(self._rank == 0), self._within, until)
                 time.sleep(_POLL)
         except RendezvousError as error:
             return str(error)
@@ -122,8 +123,8 @@ class Growth(Generic[G]):
         with explained("this group cannot grow"), closing(self._porch.door()) as door:
             card = terms.card(door, self._rank).pack()
             members = self._objects.collect(card, self._within, deadline.left())
-            text = self._admit(members, terms).pack() if self._rank == 0 else b""
-            admission = Admission.unpack(self._objects.tell(text, self._within, deadline.left()))
+            text = self._admit(members, terms).pack() if self._rank == self._host else b""
+            admission = Admission.unpack(self._objects.tell(text, self._within, deadline.left(), self._host))
             if len(admission.cards) == self._size:
                 return None
             limit = Deadline(min(deadline.left(), _FORMING))
@@ -136,7 +137,7 @@ class Growth(Generic[G]):
             if links is None or late:
                 if links is not None:
                     links.close()
-                if self._rank == 0:
+                if self._rank == self._host:
                     self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
                 return None
             return self._committed(links, admission, limit)

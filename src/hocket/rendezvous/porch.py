@@ -6,9 +6,10 @@ admit/1/0, admit/1/1       what the second of them is told, one time after anoth
 ```
 
 These notes lie in a store: the launcher's, a folder, or somebody else's. Where rank 0 held the one in which the ranks
-first met, the lowest rank of the group holds the porch from the first time on that it looks who waits: at the address
-where they met, or at the same port of its own host; or, where each rank has a URL of its own, there. Who waits and
-loses sight of it comes again. All notes are sealed with the job's secret (`seal`).
+first met, the lowest rank on that host holds the porch from the first time on that it looks who waits, at the same
+address; where nobody is left there the lowest of all does, at the same port of its own host. Where each rank has a URL
+of its own it is at that of the lowest. Who waits and loses sight of it comes again. All notes are sealed with the job's
+secret (`seal`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .interfaces import own_address
 from .links import Terms
 from .seal import seal, unseal
 from .server import StoreServer
-from .sockets import explained, finish, reach
+from .sockets import explained, finish, listen, reach
 from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
@@ -83,7 +84,7 @@ class Admission(NamedTuple):
 
 
 class Porch:
-    """As one rank sees it. Only the lowest of a group looks who waits, and lets them in."""
+    """As one rank sees it. Only one of a group looks who waits, and lets them in."""
 
     def __init__(self, config: Config, foreign: ForeignStore | None = None) -> None:
         self._config, self._foreign = config, foreign
@@ -106,6 +107,16 @@ class Porch:
     def leads_nowhere(self) -> bool:
         """Whether nobody can come, as there is no place at which the ranks met: a world of one."""
         return self._foreign is None and not self._addresses
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this rank can look who waits, at the place that all know: who is on another host than that cannot."""
+        config = self._config
+        if self._foreign is not None or config.peers or not config.address.startswith("tcp://"):
+            return True
+        with suppress(OSError, RendezvousError), listen(tcp_url(host_and_port(config.address)[0], 0)):
+            return True
+        return False
 
     @property
     def terms(self) -> Terms:
