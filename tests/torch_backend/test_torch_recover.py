@@ -177,6 +177,7 @@ def test_all_take_it_from_the_furthest(own: Own, tmp_path: Path) -> None:
 def all_of_it(_: Any, store: Path) -> None:
     rank = enter(store, timeout=77.0)
     odd = dist.new_group([1, 3])
+    dist.barrier(dist.new_group(backend="gloo"))
     fail((2,))
     new = recover()
     size, mine = 3, [0, 1, 3].index(rank)
