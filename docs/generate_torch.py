@@ -83,7 +83,7 @@ ranks are on one. Wrappers of DDP let go of their parameters; subgroups and mesh
 `torch.distributed.group.WORLD.history` tells who was lost, and why.
 [examples/elastic_ddp.py](../examples/elastic_ddp.py) trains so, and ends with what it would have learnt undisturbed. It
 is for models that every rank has whole: of what is sharded (FSDP, tensor parallel), a lost rank's part is lost.
-`torchrun` ends all ranks when one dies.
+Of launchers, `torchrun` and `hocket run` end all ranks when one dies; ranks that are started one by one go on.
 
 Torch 2.13 has no `reconfigure` of process groups: what it has is `shrink_group`, for backends that can do it, of which
 NCCL is the only one in torch, and hocket none.
