@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hocket
 import hocket.torch
 from hocket.torch import recovery
-from moments import held
+from moments import Signs, held
 from worlds import Died, World, raised
 
 STEPS, BATCH, SIZE = 12, 12, 4
@@ -295,6 +296,63 @@ def in_the_middle(_: Any, store: Path, victim: int, where: str) -> int:
 def test_another_death_in_the_middle_of_it(own: Own, victim: int, where: str, tmp_path: Path) -> None:
     outcomes = own().outcomes(in_the_middle, tmp_path / "store", victim, where)
     assert [outcome for rank, outcome in enumerate(outcomes) if rank not in (victim, 3)] == [4, 4]
+
+
+def wakes(_: Any, store: Path, signs: Signs) -> float | None:
+    """Rank 1 is stopped in the middle of calls, and wakes when the others have gone on."""
+    rank = enter(store)
+    x = torch.ones(1000)
+    dist.barrier()
+    if rank == 1:
+        signs.give("ready")
+    raised(hocket.HocketError, lambda: [dist.all_reduce(x) for _ in iter(int, 1)])
+    if rank == 1:
+        with pytest.raises(hocket.HocketError, match=r"went on without rank 1|are no majority"):
+            hocket.torch.recover(timeout=60)
+        dist.destroy_process_group()
+        return None
+    recover()
+    if dist.get_rank() == 0:
+        signs.give("recovered")
+    signs.wait("awake")
+    y = torch.ones(1)
+    dist.all_reduce(y)
+    dist.destroy_process_group()
+    return y.item()
+
+
+def test_who_wakes_up_late_stays_out(own: Own, tmp_path: Path) -> None:
+    world, signs = own(), Signs(str(tmp_path))
+    world.start(wakes, tmp_path / "store", signs)
+    signs.wait("ready", 60)
+    world.signal(1, signal.SIGSTOP)
+    signs.wait("recovered", 60)
+    world.signal(1, signal.SIGCONT)
+    signs.give("awake")
+    assert world.finish() == [3.0, None, 3.0, 3.0]
+
+
+def cannot_hold(_: Any, store: Path) -> str | float:
+    """Rank 0 cannot hold the store, and says why; the others go on without it."""
+    rank = enter(store)
+    fail((3,))
+    if rank == 0:
+        recovery.listen = lambda address: socket.socket(fileno=os.open("/no such file", os.O_RDONLY))
+        error = raised(OSError, recover)
+        assert not dist.group.WORLD.history
+        dist.destroy_process_group()
+        return str(error)
+    recover()
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return x.item()
+
+
+def test_who_cannot_hold_the_store_leaves(own: Own, tmp_path: Path) -> None:
+    why, *others, _ = own().outcomes(cannot_hold, tmp_path / "store")
+    assert "No such file" in why
+    assert others == [2.0, 2.0]
 
 
 def nothing_to_recover_from(_: Any, store: Path) -> None:
