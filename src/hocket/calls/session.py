@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -309,6 +310,7 @@ class Session:
         else:
             self.executor.close()
         self._closed = True
+        self._broken = None if self._broken is None else _frameless(self._broken)
         self.core.enabled = False
         self.endpoint.close()
         if not self.core.inside and self.executor.do(lambda: None, AT_EXIT if at_exit else 1e9) is NotImplemented:
@@ -327,6 +329,12 @@ class Session:
             self._leaving = self._closed = True
             self.executor.dismiss()
             self._part()
+
+
+def _frameless(error: BaseException) -> BaseException:
+    """An error that tells the same. The frames of its traceback hold what the program had in its hands, and that may
+    hold the group in turn: a DDP model does, through C++, where Python does not see the circle."""
+    return copy(error) if isinstance(error, HocketError) else HocketError(_words(error))
 
 
 def _words(error: BaseException) -> str:
