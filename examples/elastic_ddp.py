@@ -1,7 +1,7 @@
 """Train with DistributedDataParallel, and go on with the ranks that are left when one is lost.
 
-    python examples/elastic_ddp.py              # alone, or with MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK set:
-    for rank in 0 1 2; do RANK=$rank python examples/elastic_ddp.py --lose 40 & done; wait
+    python examples/elastic_ddp.py                                           # alone
+    hocket run -n 3 --min-ranks 1 examples/elastic_ddp.py --lose 40          # the third is lost
 
 `--lose 40` has the last rank kill itself in step 40, so that there is something to see; any rank may be killed at any
 time, in whatever way. A step learns from the same images however many ranks share them: so the result is what it would

@@ -29,6 +29,7 @@ from ..observe import prometheus
 from ..observe.flight import write as write_flight
 from ..observe.timeline import align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
+from ..rendezvous.join import announce
 from ..rendezvous.join import join as meet
 from ..rendezvous.links import Links
 from ..rendezvous.porch import Porch
@@ -254,6 +255,8 @@ def init(
     if config.restarts:
         return _enter(Porch(config, foreign), seconds, seconds, protects)
     group = assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
+    if config.launcher not in (HOCKET_RUN, "none"):
+        announce()
     group._porch = Porch(config, foreign)
     return group
 

@@ -19,6 +19,7 @@ from ..group import Group, assemble
 from ..group.recovery import Loss
 from ..places import made_at, place
 from ..rendezvous.foreign import ForeignStore
+from ..rendezvous.join import announce
 from ..rendezvous.links import Links, Terms, connect
 from . import last_words
 from .profiling import event, followed
@@ -60,7 +61,9 @@ class Base(dist.ProcessGroup):
     def _connect(self, timeout: float, fd: int) -> Links:
         notes, terms = ForeignStore(self._store), Terms.of(job_secret(), job_route(), False, job_sockets())
         meeting = notes.arrive(self._rank)
-        return connect(notes, self._rank, self._size, fd, timeout, f"{meeting}/", terms=terms)
+        links = connect(notes, self._rank, self._size, fd, timeout, f"{meeting}/", terms=terms)
+        announce()
+        return links
 
     # ---- how a call is made ------------------------------------------------------------------------------------------
 
