@@ -184,6 +184,29 @@ def test_a_loss_at_the_very_end(own: Own, tmp_path: Path) -> None:
     assert isinstance(second, Died)
 
 
+def whole(_: Any, folder: str) -> Any:
+    """A function without a yield is done once more from the beginning, also where a rank is lost behind its end."""
+    turns: list[int] = []
+
+    def adds(group: Any, state: dict[str, Any]) -> int:
+        turns.append(group.size)
+        state["x"] += group.all_reduce(np.ones(3))
+        if me() == 1:
+            elastic.Commit.make = lambda *_: die()  # type: ignore[method-assign,assignment]
+        return group.size
+
+    state = {"x": np.zeros(3)}
+    assert hocket.elastic(state, adds, group=entered(folder, 3)) == 2
+    assert (state["x"] == 2).all()
+    return turns
+
+
+def test_a_function_without_a_yield_is_done_once_more(own: Own, tmp_path: Path) -> None:
+    first, second, third = outcomes(own, 3, whole, str(tmp_path))
+    assert first == third == [3, 2]
+    assert isinstance(second, Died)
+
+
 # ---- newcomers -------------------------------------------------------------------------------------------------------
 
 

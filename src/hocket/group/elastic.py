@@ -113,15 +113,22 @@ class _Loop:
         """In a group that is new, or may be: what its ranks do first is the same on all, wherever they come from."""
         try:
             self._agree()
-            if self.group.size < self._min_size:
-                self.group = self.group.grow(self._min_size, timeout=self._patience)
-            elif self._somebody_waits():
-                self.group = self.group.grow()
-            else:
+            if self.group.size >= self._min_size and not self._somebody_waits():
                 return self._step_on()
         except _PASSING as error:
             self._after(error)
+        else:
+            self._take_in()
         return False, None
+
+    def _take_in(self) -> None:
+        missing = self.group.size < self._min_size
+        try:
+            self.group = self.group.grow(*(self._min_size,) * missing, timeout=self._patience if missing else None)
+        except _PASSING as error:
+            if not self.group._calls.broken:  # too few have come
+                raise
+            self._after(error)
 
     def _somebody_waits(self) -> bool:
         try:
@@ -152,25 +159,26 @@ class _Loop:
         """From commit to commit, until the end, or until somebody waits to join."""
         steps = self._fn(self.group, self._state)
         if not inspect.isgenerator(steps):
-            return self._finish(steps)
+            self._finish()
+            return True, steps
         with closing(steps):
             while True:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    return self._finish(end.value)
+                    self._commit()
+                    self._finish()
+                    return True, end.value
                 self._commit()
                 if self._somebody_waits():
                     return False, None
 
-    def _finish(self, result: Any) -> tuple[bool, Any]:
+    def _finish(self) -> None:
         """Nobody leaves before all are there: who fails in the last step gets its result from those that did not."""
-        self._commit()
         end = Commit.of(self.group, "elastic()")
         end.make(self.group.timeout)
         if not end.counts:
             self.group.barrier()  # raises why
-        return True, result
 
     def _commit(self) -> None:
         self._saved.take(self._state)

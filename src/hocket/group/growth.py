@@ -21,7 +21,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar, cast
 
@@ -111,7 +111,7 @@ class Growth(Generic[G]):
                 if self._size + count >= size or not until.left():
                     return str(count)
                 if self._size > 1:
-                    self._calls.look(int(self._rank == 0), self._within, until)
+                    self._calls.look(int(self._rank == 0), self._within, Deadline(_FORMING))
                 time.sleep(_POLL)
         except RendezvousError as error:
             return str(error)
@@ -128,19 +128,25 @@ class Growth(Generic[G]):
             if len(admission.cards) == self._size:
                 return None
             limit = Deadline(min(deadline.left(), _FORMING))
-            links = self._in_turn(
-                lambda: link(door, admission._replace(rank=self._rank), terms, limit, self._look), deadline
-            )
-            missing = [] if links is not None else self._missing
-            told = self._objects.collect(json.dumps(missing).encode(), self._within, deadline.left())
-            late = {rank for ranks in map(json.loads, told) for rank in ranks}
-            if links is None or late:
+            own = admission._replace(rank=self._rank)
+            links = self._in_turn(lambda: link(door, own, terms, limit, self._look), deadline)
+            with ExitStack() as undo:
                 if links is not None:
-                    links.close()
-                if self._rank == self._host:
-                    self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
-                return None
-            return self._committed(links, admission, limit)
+                    undo.callback(links.close)
+                if self._all_linked(links, deadline) and links is not None:
+                    undo.pop_all()
+                    return self._committed(links, admission, limit)
+        return None
+
+    def _all_linked(self, links: Links | None, deadline: Deadline) -> bool:
+        """Whether all members have; who did not come to them is sent away."""
+        missing = [] if links is not None else self._missing
+        told = self._objects.collect(json.dumps([links is not None, missing]).encode(), self._within, deadline.left())
+        linked, missed = zip(*map(json.loads, told), strict=True)
+        if self._rank == self._host:
+            late = {rank - self._size for ranks in missed for rank in ranks if rank >= self._size}
+            self._porch.send_away([self._callers[place] for place in late])
+        return all(linked)
 
     def _admit(self, members: list[bytes], terms: Terms) -> Admission:
         """Tell those that wait where to come to. What they and the members have to know."""
@@ -198,7 +204,11 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
                 continue
             with suppress(RendezvousError):
                 commit = Commit.of(make(admission.rank, links, admission.wire), _GROW)
-                commit.make(limit.left())
+                try:
+                    commit.make(limit.left())
+                except BaseException as error:
+                    commit.group._close(error)
+                    raise
                 if commit.counts:
                     porch.arrived(admission)
                     return commit.group

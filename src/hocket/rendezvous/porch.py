@@ -44,6 +44,7 @@ from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reac
 _LOOKS = 0.02  # seconds between two looks who waits
 _OPENS = 1.0  # seconds before it is tried again to open a porch that could not be
 _ANSWER = 5.0  # seconds for a store to answer
+_PROBES = 1.0  # seconds between two looks whether they are still there: each leaves a trace at their doors
 _PROBE = 200  # milliseconds for somebody's kernel to say that nobody listens there any more
 _AGAIN = 0.05  # seconds before one that waits and has lost sight of the porch looks for it again
 
@@ -94,10 +95,11 @@ class Porch:
         self._server: StoreServer | None = None
         self._seen = 0  # numbers
         self._callers: list[Caller] = []
-        self._again = Deadline(0.0)
+        self._again = self._probed = Deadline(0.0)
         self._failed: RendezvousError | None = None
         self.admitted: set[str] = set()
         _porches.add(self)
+        weakref.finalize(self, self._undo.close)
 
     def again(self) -> Porch:
         """Another one at the same place."""
@@ -146,10 +148,11 @@ class Porch:
             self.close()
             self._failed, self._again = error, Deadline(_OPENS)
             raise
-        here = whereabouts()
-        self._callers = [
-            one for one in self._callers if one.card.address not in self.admitted and _is_there(one.card, here)
-        ]
+        self._callers = [one for one in self._callers if one.card.address not in self.admitted]
+        if not self._probed.left():
+            here = whereabouts()
+            self._callers = [one for one in self._callers if _is_there(one.card, here)]
+            self._probed = Deadline(_PROBES)
         self._failed, self._again = None, Deadline(_LOOKS)
         return self._callers
 
@@ -180,7 +183,7 @@ class Porch:
         """Hold it no longer. It is opened anew where somebody looks."""
         self._store = self._server = None
         self._undo.close()
-        self._seen, self._callers = 0, []
+        self._seen, self._callers, self._probed = 0, [], Deadline(0.0)
 
     def forget(self) -> None:
         """In a forked child: what is open is the parent's, and lasts only as long as that has it."""
