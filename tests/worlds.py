@@ -190,7 +190,7 @@ class World:
         if transport.through_ucx:
             chosen["HOCKET_UCX"] = libucp()
         if transport.layout:
-            first = _hosts()[0].address
+            first = first_host()
             chosen |= {"HOCKET_RENDEZVOUS": f"tcp://{first}:{4100 + next(_jobs)}", "MASTER_ADDR": first}
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
@@ -267,6 +267,11 @@ class _Rank:
 def _hosts() -> list[Host]:
     """Two, for as long as pytest runs."""
     return _held.enter_context(hosts(2))
+
+
+def first_host() -> str:
+    """The address of the first of these."""
+    return _hosts()[0].address
 
 
 def libucp() -> str:

@@ -23,7 +23,7 @@ from hocket.group.growth import Commit
 from hocket.group.recovery import is_majority
 from hocket.rendezvous import porch
 from moments import Signs, held, until
-from worlds import Died, World, raised
+from worlds import TRANSPORTS, Died, World, first_host, raised
 
 Own = Callable[[int], World]
 SECRET = "of those that meet here"
@@ -372,7 +372,8 @@ def test_strangers_are_not_let_in(own: Own, tmp_path: Path) -> None:
 def other_integrity(_: Any, folder: str) -> str:
     group = found(folder, 1)
     if group is None:
-        options = {"rendezvous": f"file://{folder}", "secret": SECRET, "integrity": True}
+        other = os.environ.get("HOCKET_INTEGRITY") != "1"
+        options = {"rendezvous": f"file://{folder}", "secret": SECRET, "integrity": other}
         return str(raised(hocket.RendezvousError, hocket.join, 30, **options))
     until(lambda: group.pending() == 1, "it")
     assert group.grow() is group
@@ -382,6 +383,15 @@ def other_integrity(_: Any, folder: str) -> str:
 
 def test_integrity_is_the_same_on_all(own: Own, tmp_path: Path) -> None:
     assert "HOCKET_INTEGRITY is not the same" in plays(own, 2, other_integrity, str(tmp_path))[1]
+
+
+def free_place(transport: str) -> str:
+    """An address of the first host."""
+    if TRANSPORTS[transport].layout:
+        return f"tcp://{first_host()}:4099"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
@@ -404,11 +414,8 @@ def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
     return members
 
 
-def test_the_porch_moves(own: Own, signs: Signs) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    outcomes = play(own, 4, loses_its_porch, f"tcp://127.0.0.1:{port}", signs)
+def test_the_porch_moves(own: Own, signs: Signs, transport: str) -> None:
+    outcomes = play(own, 4, loses_its_porch, free_place(transport), signs)
     assert isinstance(outcomes[0], Died)
     assert outcomes[1:] == [[1, 2, 3]] * 3, outcomes
 
@@ -432,7 +439,8 @@ def forks(_: Any, place: str, signs: Signs) -> list[int]:
     works(group, [0, 1, 2])
     if group.rank == 0:  # it lets go of the port, which the child does not hold
         group.close()
-        with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2])), reuse_port=False):
+        host, port = place.removeprefix("tcp://").split(":")
+        with socket.create_server((host, int(port))):
             signs.give("over")
         os.waitpid(child, 0)
     else:
@@ -441,11 +449,8 @@ def forks(_: Any, place: str, signs: Signs) -> list[int]:
     return []
 
 
-def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    plays(own, 3, forks, f"tcp://127.0.0.1:{port}", signs)
+def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs, transport: str) -> None:
+    plays(own, 3, forks, free_place(transport), signs)
 
 
 # ---- two parts of a group never both go on ---------------------------------------------------------------------------
