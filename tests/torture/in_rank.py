@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import failpoints
 import numpy as np
 from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
 from workloads import STEPS
@@ -110,14 +111,14 @@ class Context:
         begin = time.monotonic()
         limit = PROMISED.get(self.trial.fault, self.trial.timeout)
         if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
-            limit = self.trial.timeout if self.trial.fault == "exit" else limit
+            limit = self.trial.timeout if self.trial.first in ("exit", "mismatch") else limit
         try:
             result = function(*args, timeout=self.trial.timeout, **options)
             self.good += 1
             return result
         finally:
             took = time.monotonic() - begin
-            mine = self.rank in (self.trial.victim, self.trial.second) and "stop" in self.trial.fault
+            mine = self.rank in (self.trial.victim, self.trial.struck, self.trial.second) and "stop" in self.trial.fault
             mine = mine or (self.rank == self.trial.victim and self.trial.fault == "zombie")
             if took > limit + SLACK and not mine:
                 self.find("HANG", f"a call that may take {limit} s took {took:.1f} s")
@@ -170,6 +171,7 @@ BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
 ARMED = [False]  # whether SIGINT interrupts
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
+RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
 UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")
 
 
@@ -186,6 +188,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
         for k in range(trial.rounds):
             rounds[ctx.rank] = k + 1
             if k == trial.at:
+                arm(ctx, "at a step")
                 _inject(ctx)
             STEPS[trial.workload](ctx, k)
             ctx.look_at_inputs()
@@ -198,6 +201,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
         outcome, text, left = _judge(ctx, error)
         told = verdict(error) if trial.workload not in APART and trial.fault != "no descriptors" else None
     finally:
+        failpoints.disarm()
         ARMED[0] = False
         rounds[ctx.rank] = 1 << 40
     if ctx.child:
@@ -211,10 +215,10 @@ def play(group: Any, trial: Trial, board: str) -> Report:
 def _judge(ctx: Context, error: BaseException) -> tuple[str, str, bool]:
     """What an error is called; after it the inputs are as they were, and the arrays are filled anew. Whether this rank
     leaves then."""
-    trial, mine = ctx.trial, ctx.rank == ctx.trial.victim
+    trial, mine = ctx.trial, ctx.rank == ctx.trial.struck
     own: tuple[type[BaseException], ...] = (Oops, KeyboardInterrupt) if mine else ()
     public = isinstance(error, hocket.HocketError)
-    if not public and not (isinstance(error, own) and trial.fault in ("exception", "interrupted", "operator raises")):
+    if not public and not (isinstance(error, own) and trial.fault in RAISED):
         trace = "".join(traceback.format_exception(error)[-4:])
         ctx.find("RAW", f"{type(error).__module__}.{type(error).__name__}: {error}\n{trace}")
     elif trial.fault in HARMLESS:
@@ -288,6 +292,16 @@ def _handler(ctx: Context) -> None:
         pass
     except Exception as error:
         ctx.find("RAW", f"in the handler: {error!r}")
+
+
+def arm(ctx: Context, when: str) -> None:
+    """Where the fault is to happen at a step, and then, it will."""
+    trial = ctx.trial
+    if not trial.step or not trial.fault.endswith(when) or ctx.rank != trial.struck:
+        return
+    signals = {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT, "l": 0}
+    number = 0 if trial.fault[0] == "k" and trial.seed % 5 == 0 else signals[trial.fault[0]]
+    failpoints.arm(trial.step, trial.visit, number, trial.later if trial.fault[0] == "l" else -1.0)
 
 
 def _inject(ctx: Context) -> None:

@@ -20,7 +20,7 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     went = {rank: report for rank, report in enumerate(onward) if isinstance(report, Onward)}
     for rank, report in enumerate(onward):
         findings += getattr(report, "findings", [])
-        mine = rank == trial.second and trial.fault == "killed in recover"
+        mine = rank == trial.struck and trial.fault == "killed in recover"
         if report is not None and rank not in went and not mine:
             findings.append(("RAW", f"rank {rank}, going on: {report!r}"))
     if zombie is not None and zombie in played:

@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
-from unittest import mock
 
+import failpoints
 import in_rank
 import numpy as np
-from in_rank import NOW, SLACK, Context, Verdict, verdict
+from in_rank import NOW, SLACK, Context, Verdict, arm, verdict
 from scenario import Trial
 
 import hocket
@@ -53,7 +53,7 @@ def go_on(group: Any, trial: Trial) -> Onward:
     old = group
     try:
         for _ in range(4):
-            with tripped(trial) if mine else nothing():
+            with tripped(ctx) if mine else nothing():
                 new = again(ctx, old)
             mine = False
             ctx.groups.append(new)
@@ -115,61 +115,26 @@ def nothing() -> Iterator[None]:
 
 
 @contextmanager
-def tripped(trial: Trial) -> Iterator[None]:
+def tripped(ctx: Context) -> Iterator[None]:
     """In there, once, this rank is killed, stopped or interrupted: at a step of the protocol, or at any moment."""
-    armed = [True]
-
-    def fire() -> None:
-        if not armed[0]:
-            return
-        armed[0] = False
-        if trial.fault == "interrupted in recover":
-            in_rank.ARMED[0] = True
-        name = {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]]
-        os.kill(os.getpid(), name)
+    trial, armed = ctx.trial, [not ctx.trial.step]
 
     def sometime() -> None:
         end = time.monotonic() + trial.later / 2
         while time.monotonic() < end:
             time.sleep(0.0001)
-        fire()
+        if armed[0]:
+            os.kill(os.getpid(), {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]])
 
     thread = threading.Thread(target=sometime, daemon=True)
-    recovery = hocket.group.Recovery
-    at = trial.step if trial.step < 8 else -1
-    wired = lambda endpoint, *rest: recovery(Tripwire(endpoint, at, fire), *rest)  # noqa: E731
-    if at < 0:
+    in_rank.ARMED[0] = trial.fault == "interrupted in recover"
+    arm(ctx, "in recover")
+    if armed[0]:
         thread.start()
     try:
-        with mock.patch.object(hocket.group, "Recovery", wired):
-            yield
+        yield
     finally:
-        armed[0] = False
-        in_rank.ARMED[0] = False
-        if at < 0:
+        armed[0] = in_rank.ARMED[0] = False
+        failpoints.disarm()
+        if not trial.step:
             thread.join()
-
-
-class Tripwire:
-    """An endpoint of whose steps, before and after each, one fires."""
-
-    def __init__(self, endpoint: Any, at: int, fire: Callable[[], None]) -> None:
-        self._endpoint, self._at, self._fire, self._passed = endpoint, at, fire, 0
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._endpoint, name)
-        if name not in ("say_where", "settle"):
-            return function
-
-        def step(*args: Any) -> Any:
-            self._pass()
-            result = function(*args)
-            self._pass()
-            return result
-
-        return step
-
-    def _pass(self) -> None:
-        at, self._passed = self._passed, self._passed + 1
-        if at == self._at:
-            self._fire()

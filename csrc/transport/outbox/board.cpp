@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "transport/outbox/text.h"
+#include "wait/failpoint.h"
 
 namespace hocket {
 
@@ -49,7 +50,10 @@ void Board::meet(Peers peers, Waiter& waiter, Deadline deadline) {
     compare(peer);
   }
   // All that was read of others is read: an end of the group that comes from now on comes too late for this call.
-  if (settlement_.complete(call)) return;
+  FAILPOINT(met);
+  const bool completed = settlement_.complete(call);
+  FAILPOINT(completed);
+  if (completed) return;
   for (Wait wait(waiter, Deadline::max());;) wait.idle(-1);  // until it is known why not
 }
 

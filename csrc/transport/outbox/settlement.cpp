@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "transport/outbox/text.h"
+#include "wait/failpoint.h"
 
 namespace hocket {
 
@@ -46,16 +47,20 @@ void Settlement::find(const Failure& failure, const Ranks& lost) {
       found_ = true;
       finding.why = reason_of(failure);
       finding.lost = lost;
+      FAILPOINT(half_found);
       finding.there.store(1, std::memory_order_release);
+      FAILPOINT(found);
       boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
     }
     if (far_) {
       if (stage_ == Outbox::Stand::none) begin();
     } else {
       if (round_ == 0 && !settled()) await_others(lost);
+      FAILPOINT(before_verdict);
       uint32_t none = 0;
       boxes_[0]->verdicts[round_].compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_),
                                                           std::memory_order_acq_rel);
+      FAILPOINT(after_verdict);
       shut_all();
     }
   }
@@ -83,7 +88,10 @@ bool Settlement::settled() {
 
 void Settlement::shut_all() {
   if (round_ != 0 || shut_.load(std::memory_order_acquire)) return;
-  for (Outbox* box : boxes_) box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+  for (Outbox* box : boxes_) {
+    box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+    FAILPOINT(half_shut);
+  }
   shut_.store(true, std::memory_order_release);
 }
 
@@ -109,6 +117,7 @@ Settlement::Outcome Settlement::outcome() {
 void Settlement::begin() {
   if (round_ == 0)
     stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
+  FAILPOINT(begun);
   if (found_) stand_.lost = boxes_[rank_]->findings[round_].lost;
   stand_.lost[rank_] = false;
   stand_.stage = Outbox::Stand::settling;
@@ -129,6 +138,7 @@ bool Settlement::may_complete_more() {
 
 void Settlement::show() {
   boxes_[rank_]->stands[round_].write(stand_);
+  FAILPOINT(shown);
   boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
   stage_.store(stand_.stage, std::memory_order_release);
 }
@@ -142,6 +152,7 @@ void Settlement::settle(const Outbox::Stand& outcome) {
     stand_ = outcome;
   }
   show();
+  FAILPOINT(settled);
   stage_.store(Outbox::Stand::settled, std::memory_order_release);
 }
 
@@ -196,6 +207,7 @@ bool Settlement::adopt(const Ranks& out) {
   }
   if (lost == stand_.lost) return false;
   stand_.lost = lost;
+  FAILPOINT(adopted);
   show();
   return true;
 }
@@ -232,6 +244,7 @@ bool Settlement::decide() {
   }
   if (counts != nullptr) result.why = counts->why;
   if (differ) result.why.kind = Failure::peer_lost;
+  FAILPOINT(decided);
   settle(result);
   return true;
 }
