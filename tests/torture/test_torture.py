@@ -32,12 +32,10 @@ def test_a_short_run(capfd: pytest.CaptureFixture[str]) -> None:
     storm("--trials", "400", "--seconds", "45", capfd=capfd)
 
 
-@pytest.mark.parametrize(
-    "transport", ["shm", pytest.param("2x2", marks=pytest.mark.skipif(reason() != "", reason="-"))]
-)
+@pytest.mark.parametrize("over", ["shm", pytest.param("2x2", marks=pytest.mark.skipif(reason() != "", reason="-"))])
 def test_an_end_at_each_step(over: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """A rank is killed, or stopped, at each step of a call, of the end of a group, and of recover(). Each comes, and those
-    that are left are told the same and go on."""
+    """A rank is killed, or stopped, at each step of a call, of the end of a group, and of recover(). Each comes, and
+    those that are left are told the same and go on."""
     storm("--steps", "--transport", over, capfd=capfd)
 
 
