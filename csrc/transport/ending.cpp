@@ -84,7 +84,7 @@ Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Rank
   FAILPOINT(before_round);
   if (!settlement) {
     settlement = std::make_unique<Settlement>(
-        rank(), boxes, !far.empty(), [this] { return absent(); }, [this] { bell.notify_all(); }, round, patience);
+        rank(), boxes, far, [this] { return absent(); }, [this] { bell.notify_all(); }, round, patience);
     settlement->find(found, lost);
   }
   await(*settlement);

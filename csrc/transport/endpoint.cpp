@@ -113,7 +113,7 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
       }()),
       events(duplicates(given_events, fds.size())),
       bell(rank, boxes, as_wires(links), events, crowd),
-      settlement(rank, boxes, !far.empty(), std::move(absent), [this] { bell.notify_all(); }),
+      settlement(rank, boxes, far, std::move(absent), [this] { bell.notify_all(); }),
       board(rank, boxes, settlement),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
                far.empty() ? silence : silence_over_links, life),

@@ -26,17 +26,22 @@ Failure failure_of(const Outbox::Reason& why) {
 
 }  // namespace
 
-Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<Ranks()> absent,
+Settlement::Settlement(int rank, std::vector<Outbox*> boxes, const std::vector<int>& far, std::function<Ranks()> absent,
                        std::function<void()> tell, int round, Clock::duration patience)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
-      far_(far),
+      behind_links_([&] {
+        Ranks all;
+        for (int peer : far) all.set(static_cast<size_t>(peer));
+        return all;
+      }()),
+      far_(behind_links_.any()),
       round_(round),
       patience_(patience),
       absent_(std::move(absent)),
       tell_(std::move(tell)),
-      stands_(far ? boxes_.size() : 0),
+      stands_(far_ ? boxes_.size() : 0),
       versions_(stands_.size()) {}
 
 void Settlement::find(const Failure& failure, const Ranks& lost) {
@@ -194,12 +199,11 @@ bool Settlement::adopt(const Ranks& out) {
     if (rank == me() || stand_.lost[rank]) continue;
     const Outbox::Stand& theirs = stands_[rank];
     const bool out_of_sight = theirs.lost[me()];  // this rank, to that one
-    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || can_go_on(theirs.lost))) {
+    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || counts(rank, theirs))) {
       settle(theirs);
       return true;
     }
-    // Who takes this rank for lost and is too few to go on is itself cut off, and takes nobody along.
-    const bool cut_off = out_of_sight && !can_go_on(theirs.lost);
+    const bool cut_off = out_of_sight && !counts(rank, theirs);
     const bool begun = theirs.stage != Outbox::Stand::none;
     const bool late = waited > (begun ? 3 * patience_ : patience_) && !(begun && theirs.lost == stand_.lost);
     if (out[rank] || late || cut_off || theirs.stage == Outbox::Stand::evicted) lost.set(rank);
@@ -210,6 +214,12 @@ bool Settlement::adopt(const Ranks& out) {
   FAILPOINT(adopted);
   show();
   return true;
+}
+
+// Whether this rank believes that one, which takes it for lost. Who is too few to go on is itself cut off, and takes
+// nobody along; but from who shares memory with it nobody is cut off: this rank was stopped.
+bool Settlement::counts(size_t rank, const Outbox::Stand& theirs) const {
+  return !behind_links_[rank] || can_go_on(theirs.lost);
 }
 
 // More than half, or half of them with the lowest rank.
