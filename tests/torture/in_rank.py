@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import failpoints
@@ -76,7 +77,6 @@ class Context:
         self.child = 0
         self.fault: Callable[[], None] | None = None  # what the Python operator does next
         self.wholes: list[np.ndarray] = []
-        self.middles: list[np.ndarray] = []
         self.named: dict[str, np.ndarray] = {}
         self.inputs: list[tuple[np.ndarray, np.ndarray]] = []  # that must not change, and what they were
         self.refilled = False
@@ -94,7 +94,6 @@ class Context:
             whole[:] = 77
             self.wholes.append(whole)
             self.named[name] = whole[MARGIN : MARGIN + count]
-            self.middles.append(self.named[name])
         return self.named[name]
 
     def algorithm(self, collective: str) -> str | None:
@@ -107,13 +106,14 @@ class Context:
         return x
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Make a call, with the trial's timeout, and see whether it ends in time."""
+        """Make a call, with the trial's timeout where none is given, and see whether it ends in time."""
         begin = time.monotonic()
-        limit = PROMISED.get(self.trial.fault, self.trial.timeout)
+        timeout = options.pop("timeout", self.trial.timeout)
+        limit = max(PROMISED.get(self.trial.fault, 0.0) or timeout, timeout if timeout != self.trial.timeout else 0.0)
         if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
             limit = self.trial.timeout if self.trial.first in ("exit", "mismatch") else limit
         try:
-            result = function(*args, timeout=self.trial.timeout, **options)
+            result = function(*args, timeout=timeout, **options)
             self.good += 1
             return result
         finally:
@@ -149,15 +149,16 @@ class Context:
 
     def refill(self) -> None:
         """After an error the arrays are this rank's again."""
-        for i, x in enumerate(self.middles):
+        for i, x in enumerate(self.named.values()):
             x[:] = (np.arange(len(x)) * 3 + i) % 101
         self.refilled = True
 
     def look_at_refilled(self) -> None:
-        for i, x in enumerate(self.middles if self.refilled else []):
+        for i, (name, x) in enumerate(self.named.items() if self.refilled else []):
             wrong = np.flatnonzero(x != (np.arange(len(x)) * 3 + i) % 101)
             if len(wrong):
-                self.find("WRONG", f"{len(wrong)} of {len(x)} elements written after the error, from {wrong[0]} on")
+                what = f"{len(wrong)} of {len(x)} elements of {name!r} written after the error, from {wrong[0]} on"
+                self.find("WRONG", f"{what}: {x[wrong[:4]]}")
         for x, before in self.kept:
             if (x != before).any():
                 self.find("WRONG", "an array of the new group changed")
@@ -167,7 +168,8 @@ class Context:
 
 
 NOW: list[Context] = []  # the trial that this process is in
-BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
+BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial,
+OPEN: set[str] = set()  # and which descriptors
 ARMED = [False]  # whether SIGINT interrupts
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
@@ -254,12 +256,23 @@ def settle(_: None) -> Report:
         ctx.__dict__.clear()  # the arrays, and whatever else knows the group
     if not BEFORE:
         BEFORE.append(held())
+        OPEN.update(opened())
     end = time.monotonic() + 2
     while not _as_before() and time.monotonic() < end:
         time.sleep(0.01)
     if not _as_before():
-        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}"))
+        new = sorted(opened() - OPEN)
+        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}"))
     return Report("settled", "", findings)
+
+
+def opened() -> set[str]:
+    """What the descriptors of this process are."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add(f"{path.name}: {path.readlink()}")
+    return found
 
 
 def _as_before() -> bool:

@@ -20,6 +20,7 @@ import hocket
 
 TOO_FEW = "are no majority"  # of ranks of several hosts
 LIMIT = 10.0  # seconds of recover()
+PATIENCE = 5.0  # seconds of the call before it: where nothing is wrong, it succeeds on all
 WORK_BYTES = 4096
 
 
@@ -43,14 +44,14 @@ def go_on(group: Any, trial: Trial) -> Onward:
         ctx.refill()
     told, first = None, ""
     try:
-        ctx.call(group.barrier)
+        ctx.call(group.barrier, timeout=max(trial.timeout, PATIENCE))
         whole = True
     except hocket.HocketError as error:
         told, whole, first = verdict(error), False, f"{type(error).__name__}: {error}"
     mine = ctx.rank == trial.second and trial.fault.endswith("in recover")
     members = tuple(range(ctx.size))
     history: tuple[Any, ...] = ()
-    old = group
+    old = new = group
     try:
         for _ in range(4):
             with tripped(ctx) if mine else nothing():
@@ -73,9 +74,10 @@ def go_on(group: Any, trial: Trial) -> Onward:
         if whole and type(error) is hocket.HocketError:
             return Onward("whole", "", ctx.findings, None)
         return Onward(type(error).__name__, f"{error} (after {first or 'a good call'})", ctx.findings, told)
-    except KeyboardInterrupt:  # just when recover() returned
+    except KeyboardInterrupt:  # just when recover() returned: the others hear of it
         if trial.fault != "interrupted in recover":
             raise
+        new.close()
     except BaseException as error:
         ctx.find("RAW", f"in recover(): {type(error).__name__}: {error}")
     return Onward("lost", "", ctx.findings, told)
