@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import random
-import resource
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import failpoints
 import numpy as np
 from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
+from within import ARMED, Oops, arm, handler, inject, interrupt
 from workloads import STEPS
 
 import hocket
 from hocket.errors import untouched
-from moments import descriptors, held
+from moments import held, opened
 
 SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
 MARGIN = 70  # elements of an array beside those that a call is given
-
-
-class Oops(Exception):
-    """What a fault raises."""
 
 
 class Verdict(NamedTuple):
@@ -109,9 +101,9 @@ class Context:
         """Make a call, with the trial's timeout where none is given, and see whether it ends in time."""
         begin = time.monotonic()
         timeout = options.pop("timeout", self.trial.timeout)
-        limit = max(PROMISED.get(self.trial.fault, 0.0) or timeout, timeout if timeout != self.trial.timeout else 0.0)
+        limit = PROMISED.get(self.trial.fault, timeout)
         if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
-            limit = self.trial.timeout if self.trial.first in ("exit", "mismatch") else limit
+            limit = timeout if self.trial.first in ("exit", "mismatch") else limit
         try:
             result = function(*args, timeout=timeout, **options)
             self.good += 1
@@ -170,7 +162,6 @@ class Context:
 NOW: list[Context] = []  # the trial that this process is in
 BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial,
 OPEN: set[str] = set()  # and which descriptors
-ARMED = [False]  # whether SIGINT interrupts
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
 RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
@@ -182,8 +173,8 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     rounds = np.memmap(board, np.int64, "r+")
     ctx = Context(group, trial, rounds)
     NOW[:] = [ctx]
-    signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGUSR2, lambda *_: _handler(ctx))
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGUSR2, lambda *_: handler(ctx))
     outcome, text, told, left = "ok", "", None, False
     try:
         ARMED[0] = True
@@ -191,7 +182,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
             rounds[ctx.rank] = k + 1
             if k == trial.at:
                 arm(ctx, "at a step")
-                _inject(ctx)
+                inject(ctx)
             STEPS[trial.workload](ctx, k)
             ctx.look_at_inputs()
         ctx.call(group.barrier)
@@ -266,148 +257,5 @@ def settle(_: None) -> Report:
     return Report("settled", "", findings)
 
 
-def opened() -> set[str]:
-    """What the descriptors of this process are."""
-    found = set()
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            found.add(f"{path.name}: {path.readlink()}")
-    return found
-
-
 def _as_before() -> bool:
     return all(now <= then for now, then in zip(held(), BEFORE[0], strict=True))
-
-
-# ---- faults from within ----------------------------------------------------------------------------------------------
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    if ARMED[0]:
-        ARMED[0] = False
-        raise KeyboardInterrupt
-
-
-def _handler(ctx: Context) -> None:
-    """A signal handler that calls: no other rank makes this call, so that any of hocket's errors is right."""
-    if not ARMED[0]:
-        return
-    odd = np.ones(7, np.int16)
-    way = ctx.trial.seed % 3
-    try:
-        if way == 0:
-            ctx.call(ctx.group.all_reduce, odd)
-        elif way == 1:
-            ctx.call(ctx.group.barrier)
-        else:
-            ctx.call(ctx.group.all_reduce, odd, async_op=True)
-    except hocket.HocketError:
-        pass
-    except Exception as error:
-        ctx.find("RAW", f"in the handler: {error!r}")
-
-
-def arm(ctx: Context, when: str) -> None:
-    """Where the fault is to happen at a step, and then, it will."""
-    trial = ctx.trial
-    if not trial.step or not trial.fault.endswith(when) or ctx.rank != trial.struck:
-        return
-    signals = {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT, "l": 0}
-    number = 0 if trial.fault[0] == "k" and trial.seed % 5 == 0 else signals[trial.fault[0]]
-    failpoints.arm(trial.step, trial.visit, number, trial.later if trial.fault[0] == "l" else -1.0)
-
-
-def _inject(ctx: Context) -> None:
-    """The fault, where it comes from within; some need a call that all ranks make."""
-    fault, mine = ctx.trial.first, ctx.rank == ctx.trial.victim
-    if fault.startswith("operator"):
-        if mine:
-            ctx.fault = _raise if fault == "operator raises" else lambda: _busy(ctx.trial.timeout + 0.4)
-        x = ctx.keep(ctx.array("for the operator", 100, "float64"))
-        x[:] = ctx.rank
-        ctx.inputs.clear()
-        result = ctx.call(ctx.group.all_reduce, ctx.keep(x), op=ctx.operator)
-        ctx.same(result, np.full(100, float(sum(range(ctx.size)))), "a sum by the operator")
-        if fault == "operator overruns" and mine and ctx.fault is None:
-            ctx.find("WRONG", "a call succeeded whose operator had overrun its deadline")
-    elif fault == "no descriptors":
-        _without_descriptors(ctx, mine)
-    elif mine and fault in WITHIN:
-        WITHIN[fault](ctx)
-
-
-def _raise() -> None:
-    raise Oops("in the operator")
-
-
-def _busy(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-def _without_descriptors(ctx: Context, mine: bool) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = ctx.rng.randrange(8)
-    try:
-        if mine:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() - 1 + spare, before[1]))
-        part = ctx.group.split(0, -ctx.rank)
-        ctx.same(np.array(ctx.call(part.all_reduce, 1)), np.array(ctx.size), "a sum")
-        part.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def _exit(ctx: Context) -> None:
-    """As an interpreter ends by sys.exit(0): what is registered for that runs, and then the process is gone."""
-    _begin_something(ctx)
-    if ctx.child:
-        os.kill(ctx.child, signal.SIGKILL)
-    with suppress(BaseException):
-        atexit._run_exitfuncs()
-    os._exit(0)
-
-
-def _exception(ctx: Context) -> None:
-    _begin_something(ctx)
-    raise Oops("in the middle")
-
-
-def _begin_something(ctx: Context) -> None:
-    """Now and then there is a call in flight that will not be waited for: the others do not make it."""
-    if ctx.trial.seed % 2:
-        ctx.call(ctx.group.all_reduce, np.ones(13), async_op=True)
-
-
-def _close(ctx: Context) -> None:
-    group, delay = ctx.group, ctx.trial.delay
-
-    def close() -> None:
-        end = time.monotonic() + delay
-        while time.monotonic() < end:
-            pass
-        try:
-            group.close()
-        except BaseException as error:
-            ctx.find("RAW", f"close() in another thread: {error!r}")
-
-    threading.Thread(target=close, daemon=True).start()
-
-
-def _mismatch(ctx: Context) -> None:
-    odd: list[Callable[[], Any]] = [
-        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8)),
-        lambda: ctx.call(ctx.group.all_gather, np.ones((3, 5))),
-        lambda: ctx.call(ctx.group.broadcast, np.ones(17), root=ctx.rank),
-        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8), async_op=True).wait(),
-    ]
-    odd[ctx.trial.seed % len(odd)]()
-
-
-WITHIN: dict[str, Callable[[Context], None]] = {
-    "exit": _exit,
-    "exception": _exception,
-    "closed": _close,
-    "mismatch": _mismatch,
-}

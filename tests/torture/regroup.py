@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import failpoints
-import in_rank
 import numpy as np
-from in_rank import NOW, SLACK, Context, Verdict, arm, verdict
+from in_rank import NOW, SLACK, Context, Verdict, verdict
 from scenario import Trial
+from within import ARMED, arm
 
 import hocket
 
@@ -129,14 +129,14 @@ def tripped(ctx: Context) -> Iterator[None]:
             os.kill(os.getpid(), {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]])
 
     thread = threading.Thread(target=sometime, daemon=True)
-    in_rank.ARMED[0] = trial.fault == "interrupted in recover"
+    ARMED[0] = trial.fault == "interrupted in recover"
     arm(ctx, "in recover")
     if armed[0]:
         thread.start()
     try:
         yield
     finally:
-        armed[0] = in_rank.ARMED[0] = False
+        armed[0] = ARMED[0] = False
         failpoints.disarm()
         if not trial.step:
             thread.join()
