@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -78,6 +79,7 @@ def go_on(group: Any, trial: Trial) -> Onward:
         if trial.fault != "interrupted in recover":
             raise
         new.close()
+        gc.collect()
     except BaseException as error:
         ctx.find("RAW", f"in recover(): {type(error).__name__}: {error}")
     return Onward("lost", "", ctx.findings, told)
@@ -89,6 +91,7 @@ def again(ctx: Context, old: Any) -> Any:
     try:
         return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     except KeyboardInterrupt:
+        gc.collect()  # what it may have returned
         begin = time.monotonic()
         return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     finally:

@@ -56,6 +56,7 @@ IN_ENDS = (
     *("begun", "half_written", "shown", "adopted", "decided", "settled"),
 )
 # and of the way into another one.
+IN_SETTLEMENTS = IN_ENDS[6:]  # of which recover() has two more
 IN_RECOVER = ("before_note", "noted", "before_round", "after_round", "made", "leaving", "left", "parting")
 STEPS = IN_CALLS + IN_ENDS + IN_RECOVER
 
@@ -194,7 +195,7 @@ SPECIAL = {
     "fencing": ("all_reduce", "arena"),
     "page_fenced": ("all_reduce", "arena"),
     "half_fenced": ("all_reduce", "arena"),
-    "viewed": ("all_gather", "arena"),
+    "viewed": ("all_to_all", "arena"),
     "put": ("all_gather", "arena"),
     "giving_back": ("large all_reduce", "plain"),
     "before_mail": ("messages", "plain"),
@@ -210,36 +211,47 @@ def grid(transport: str) -> list[Trial]:
     """A kill and a stop at each step there is over that transport, of three or four ranks; and for every collective a
     kill after the last byte and before the last agreement."""
     absent = BETWEEN_HOSTS if transport == "shm" else ONE_HOST
+    once: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+        ("at a step", IN_CALLS, ("killed",)),
+        ("at a step", IN_ENDS, ("killed", "mismatch")),  # by which the group is over
+        ("in recover", IN_RECOVER + IN_SETTLEMENTS, ("killed",)),
+    ]
     cells = [
-        (f"{fault} {when}", step, None)
+        _cell(f"{fault} {when}", step, first, number)
         for fault in ("killed", "stopped")
-        for when, steps in (("at a step", IN_CALLS + IN_ENDS), ("in recover", IN_RECOVER + IN_ENDS[6:]))
-        for step in steps
+        for when, steps, firsts in once
+        for number, step in enumerate(steps)
+        for first in firsts
         if step not in absent
     ]
-    cells += [("killed at a step", step, name) for step in ("moved", "met") for name in ("all_reduce", *COLLECTIVES)]
-    return [_cell(number, *cell) for number, cell in enumerate(cells)]
+    for step in ("moved", "met"):
+        cells += [_cell("killed at a step", step, "", n, name) for n, name in enumerate(("all_reduce", *COLLECTIVES))]
+    return [cell._replace(number=number) for number, cell in enumerate(cells)]
 
 
-def _cell(number: int, fault: str, step: str, collective: str | None) -> Trial:
-    trial = draw(0, number)
+def _cell(fault: str, step: str, first: str, number: int, collective: str | None = None) -> Trial:
+    """Of three ranks or four: on two hosts the last one of three is alone."""
     workload, place = SPECIAL.get(step, (COLLECTIVES[number % len(COLLECTIVES)], "arena" if number % 2 else "plain"))
-    size = 3 + number % 2
-    return trial._replace(
+    size = 4 if first == "mismatch" or step == "adopted" else 3
+    return Trial(
+        number=number,
         size=size,
         workload=collective or workload,
         fault=fault,
-        victim=number % size,
-        second=(number + 1) % size,
+        victim=(number + 2) % size,
         rounds=4,
         at=1,
         delay=0.0,
+        second=(number + 3) % size,
+        later=0.0,
         step=step,
         visit=1,
         timeout=FAULTS[fault],
+        algorithm=1,
         count=60_000,
+        dtype="float32",
         place=place,
         out="out",
-        algorithm=0,
         root=number // 2 % size,
+        seed=3 if first == "killed" else 2,
     )

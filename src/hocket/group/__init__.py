@@ -223,8 +223,12 @@ class Group(PersistentCalls, Letters, ObjectCalls):
             links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
             rank, loss = recovery.members.index(self.rank), recovery.loss()
             group = formed(rank, links, self.timeout, self.topology.wire, self.protect)
-            group._history = (*self._history, loss)
-            self._close(None)
+            try:
+                group._history = (*self._history, loss)
+                self._close(None)
+            except BaseException as error:  # an interrupt: nobody gets the group, and its others are not to wait
+                group._close(error)
+                raise
             return group
 
     @property
