@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import hocket
-from moments import Signs
+from hocket.run.signature import Signature
+from moments import Signs, until
 from worlds import Died, World
 
 Own = Callable[[int], World]
@@ -22,11 +25,11 @@ def verdict(error: hocket.HocketError) -> Verdict:
     return type(error).__name__, str(error), error.lost, error.completed, error.settled
 
 
-def ended(group: Any, until: Callable[[], object]) -> Verdict:
-    """What `until` raises, which calls until it does; and that every later call carries it."""
+def ended(group: Any, call: Callable[[], object]) -> Verdict:
+    """What `call` raises, once it does; and that every later call carries it."""
     try:
         while True:
-            until()
+            call()
     except hocket.HocketError as error:
         said = verdict(error)
     for call in (group.barrier, lambda: group.all_reduce(1.0)):
@@ -140,6 +143,33 @@ def test_a_result_that_not_all_got_is_named_on_all(own: Own, signs: Signs) -> No
     assert settled.startswith("call 2, all_reduce(float64[5], op=")
     assert result.tolist() == [1.0, 3.0, 5.0, 7.0, 9.0]  # it was right; and nobody else has it
     assert nothing is None
+
+
+def completed_and_forgotten(group: Any, signs: Signs) -> str:
+    """Rank 0 goes on to a call whose text lies where that of the one before lay: of all texts one is kept."""
+    usual = Signature.fingerprint
+    with mock.patch.object(Signature, "fingerprint", lambda self, plan: usual(self, plan) >> 6 << 6):
+        group.barrier()
+
+        def operator(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+            np.add(a, b, out)
+            if group.rank == 1:
+                signs.wait("rank 0 has it")
+                until(lambda: group._calls.endpoint.survey(0.0, False)[0][2] == 3, "rank 0 in its next call")
+                raise Oops("in the operator")
+
+        with suppress(Oops):
+            group.all_reduce(np.arange(5.0), operator, algorithm="one_shot")
+        signs.give(f"rank {group.rank} has it")
+        with pytest.raises(hocket.HocketError) as caught:
+            group.all_gather(np.arange(3))
+    return str(caught.value.settled)
+
+
+def test_a_result_is_named_by_who_still_knows_it(own: Own, signs: Signs) -> None:
+    one, other = own(2).run(completed_and_forgotten, signs, fresh=True)
+    assert one == other
+    assert one.startswith("call 2, all_reduce(float64[5], op=")
 
 
 def in_peace(group: Any) -> Verdict | None:

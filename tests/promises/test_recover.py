@@ -229,7 +229,7 @@ def test_who_does_not_come_in_time_is_left_out(own: Own, signs: Signs) -> None:
 
 
 def interrupted_in_the_end(group: Any) -> str:
-    """Rank 0 is interrupted while recover() closes the old group, and keeps what was on its stack, as a debugger may."""
+    """Rank 0 is interrupted while recover() closes the old group; what was on its stack is kept, as by a debugger."""
     x = np.ones(10)
     group.all_reduce(x)
     if group.rank == 2:

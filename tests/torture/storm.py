@@ -186,19 +186,19 @@ class Storm:
             self._moment(trial, world)
             os.kill(world.processes[trial.victim].pid, signal.SIGKILL)
         killed = {trial.victim} if trial.first == "killed" else set()
-        stopped = {trial.struck} if trial.fault == "stopped at a step" else set()
-        reports = world.finish(deadline, without=killed | stopped)
-        if trial.fault == "killed at a step" and isinstance(reports[trial.struck], Died):
-            reports[trial.struck], self._fired = None, True
-        if not stopped:
+        fatal = trial.fault in ("killed at a step", "stopped at a step")
+        reports = world.finish(deadline, without=killed | ({trial.struck} if fatal else set()))
+        if not fatal:
             return reports
         pid, pipe = world.processes[trial.struck].pid, world.pipes[trial.struck]
-        until(lambda: state(pid) == "T" or pipe.poll(), "an answer, or a rank that is stopped", LEAST)
+        until(lambda: state(pid) in "TZX" or pipe.poll(), "an answer, or a rank that is stopped or dead", LEAST)
+        self._fired = state(pid) in "TZX"
         if state(pid) == "T":
-            self._zombie, self._fired = trial.struck, True
-        else:
-            last = world.finish(deadline, without=set(range(trial.size)) - stopped)
-            reports[trial.struck] = last[trial.struck]
+            self._zombie = trial.struck
+        elif not self._fired:
+            last = world.finish(deadline, without=set(range(trial.size)) - {trial.struck})[trial.struck]
+            self._fired = isinstance(last, Died)
+            reports[trial.struck] = None if self._fired else last
         return reports
 
     def _moment(self, trial: Trial, world: World) -> None:

@@ -121,6 +121,18 @@ std::string Board::text_of(int peer, uint64_t fingerprint) const {
   return get(t.text, sizeof t.text);
 }
 
+std::string Board::title_anywhere(uint64_t call) const {
+  int who = rank_;
+  for (int rank = static_cast<int>(boxes_.size()) - 1; rank >= 0; --rank) {
+    const Outbox::Entry& e = boxes_[rank]->board[call % board_size];
+    if (e.call.load(std::memory_order_acquire) != call) continue;
+    const uint64_t fingerprint = e.fingerprint.load(std::memory_order_relaxed);
+    const Outbox::Text& t = boxes_[rank]->texts[fingerprint % text_count];
+    if (t.fingerprint.load(std::memory_order_acquire) == fingerprint) who = rank;
+  }
+  return title(who, call);
+}
+
 std::string Board::title(int peer, uint64_t call) const { return first_line(text(peer, call)); }
 
 }  // namespace hocket
