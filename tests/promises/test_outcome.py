@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import hocket
 from hocket.run.signature import Signature
-from moments import Signs, until
+from moments import Signs, asleep, until
 from worlds import Died, World
 
 Own = Callable[[int], World]
@@ -105,6 +106,47 @@ def test_who_was_in_no_call_hears_the_same(own: Own, signs: Signs) -> None:
     kind, text, lost, completed, settled = one(own(3).outcomes(late_to_the_news, signs))
     assert (kind, lost, completed, settled) == ("CollectiveTimeout", (), 0, "")
     assert "rank 1 (pid " in text.splitlines()[0]
+
+
+def two_threads(group: Any) -> tuple[Verdict, str]:
+    """One thread has found that rank 1 is gone, and asks where all are; meanwhile another one calls."""
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    session, inside, said = group._calls, threading.Event(), []
+    end = session.endpoint.end
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def end(self, kind: int, peer: int, words: str) -> None:
+            inside.set()
+            if group.rank == 2:
+                until(lambda: real.outcome() is not None, "what rank 0 found")
+                with suppress(OSError):  # where it waits for nothing, and is gone
+                    asleep(other.native_id)
+            end(kind, peer, words)
+
+    real, session.endpoint = session.endpoint, Slow()
+
+    def call() -> None:
+        inside.wait(20)
+        with pytest.raises(hocket.HocketError) as caught:
+            group.barrier()
+        said.append(str(caught.value))
+
+    other = threading.Thread(target=call)
+    other.start()
+    first = ended(group, group.barrier)
+    other.join(20)
+    return first, said[0]
+
+
+def test_a_thread_that_calls_meanwhile_is_told_the_same(own: Own) -> None:
+    first, _, last = own(3).outcomes(two_threads)
+    assert first[0] == last[0]
+    assert all(words.endswith(first[0][1]) for _, words in (first, last)), (first, last)
 
 
 # ---- what was completed ----------------------------------------------------------------------------------------------
