@@ -71,7 +71,7 @@ def one_group(trial: Trial, went: dict[int, Onward]) -> Findings:
     if len(groups) > 1 and not (trial.few and len(set(inside)) == len(inside)):
         findings.append(("SPLIT", f"groups differ: {[(r, o.members, o.history) for r, o in went.items()]}"))
     for rank, report in went.items():
-        expected = ("regrouped", "few", "PeerLost") if groups or trial.few else ("few", "whole", "PeerLost")
+        expected = ("regrouped", "few", "PeerLost") if groups else ("few", "whole", "PeerLost")
         if report.outcome not in expected and rank != trial.second:
             findings.append(("SPLIT", f"rank {rank}: {report.outcome}: {report.text}"))
         if trial.fault == "killed" and trial.few and report.outcome != "regrouped":

@@ -316,10 +316,12 @@ class Session:
         self._part()
 
     def _part(self) -> None:
-        self.core.release()
-        self.endpoint.leave()
-        self.endpoint.disconnect()
-        self._disconnect()
+        try:
+            self.core.release()
+            self.endpoint.leave()
+            self.endpoint.disconnect()
+        finally:  # where an interrupt came meanwhile: nobody asks again
+            self._disconnect()
 
     def __del__(self) -> None:
         if not self.__dict__.get("_leaving", True) and not self.core.forked:
