@@ -149,6 +149,41 @@ def test_a_thread_that_calls_meanwhile_is_told_the_same(own: Own) -> None:
     assert all(words.endswith(first[0][1]) for _, words in (first, last)), (first, last)
 
 
+def interrupted_in_the_end(group: Any, signs: Signs) -> str:
+    """Rank 2 has found that rank 1 is gone, and is interrupted when what rank 0 says of that has been settled."""
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real = group._calls.endpoint
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def end(self, kind: int, peer: int, words: str) -> None:
+            signs.give("rank 2 has found it")
+            until(lambda: real.outcome() is not None, "what rank 0 found")
+            real.end(kind, peer, words)
+            raise KeyboardInterrupt
+
+    if group.rank == 2:
+        group._calls.endpoint = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            group.barrier()
+        group._calls.endpoint = real
+    signs.wait("rank 2 has found it")
+    with pytest.raises(hocket.HocketError):
+        group.barrier()
+    with pytest.raises(hocket.GroupBroken) as caught:
+        group.barrier()
+    return str(caught.value)
+
+
+def test_after_an_interrupt_in_the_end_the_same_is_told(own: Own, signs: Signs) -> None:
+    first, _, last = own(3).outcomes(interrupted_in_the_end, signs)
+    assert first == last
+
+
 # ---- what was completed ----------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ import hocket
 TOO_FEW = "are no majority"  # of ranks of several hosts
 LIMIT = 10.0  # seconds of recover()
 PATIENCE = 5.0  # seconds of the call before it: where nothing is wrong, it succeeds on all
+ENOUGH = 20.0  # seconds of a call in the new group, in which one that is stopped is known to be
 WORK_BYTES = 4096
 
 
@@ -107,10 +108,11 @@ def use(ctx: Context, new: Any, members: tuple[int, ...]) -> None:
     for turn in range(3):
         x[:] = np.arange(len(x)) + 1000 * ctx.rank + turn
         every = [np.arange(len(x)) + 1000 * r + turn for r in members]
-        ctx.same(ctx.call(new.all_reduce, x), np.sum(every, axis=0), "a sum of those that are left")
-        ctx.same(ctx.call(new.all_gather, x), np.concatenate(every), "all_gather of those that are left")
-        root = turn % len(members)
-        ctx.same(ctx.call(new.broadcast, x, root=root), every[root], "a broadcast of those that are left")
+        total, joined, root = np.sum(every, axis=0), np.concatenate(every), turn % len(members)
+        ctx.same(ctx.call(new.all_reduce, x, timeout=ENOUGH), total, "a sum of those that are left")
+        ctx.same(ctx.call(new.all_gather, x, timeout=ENOUGH), joined, "all_gather of those that are left")
+        got = ctx.call(new.broadcast, x, root=root, timeout=ENOUGH)
+        ctx.same(got, every[root], "a broadcast of those that are left")
     ctx.kept.append((x, x.copy()))
 
 

@@ -244,6 +244,8 @@ class Session:
             over = self.settled()
             if over is None and self._broken is not None and not self._leaving:
                 over = self._break(self._broken, *self._told(self._broken))
+            if over is not None and isinstance(self._broken, HocketError) and self._broken.completed is None:
+                self._broken = over
             return over
 
     def conclude(self) -> HocketError:
