@@ -116,8 +116,12 @@ class Membership(Member):
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place."""
-        group._history, group._porch, self._porch = (*self._history, *losses), self._porch, None
-        self._close(None)
+        try:
+            group._history, group._porch, self._porch = (*self._history, *losses), self._porch, None
+            self._close(None)
+        except BaseException as error:  # an interrupt: nobody gets the group, and its others are not to wait
+            group._close(error)
+            raise
         return group
 
     @property
