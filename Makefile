@@ -44,7 +44,8 @@ check-plans: .venv/hocket
 	@$(bin)/python -m pytest -q tests/plans tests/test_layers.py tests/test_choose.py -k 'not test_proved_for_1' $(ARGS)
 
 torture: .venv/hocket ## faults at random moments, over a thousand trials (ARGS="--seed 7 --trials 2000")
-	@PYTHONPATH=tests OPENBLAS_NUM_THREADS=1 $(bin)/python tests/torture/storm.py $(ARGS)
+	@$(bin)/python tests/torture/failpoints.py
+	@PYTHONPATH=tests:tests/torture OPENBLAS_NUM_THREADS=1 $(bin)/python tests/torture/storm.py $(ARGS)
 
 fuzz: .venv/fuzz ## any bytes at all, into all that reads bytes from the network (TIME=60 seconds for each target, TARGETS="link card")
 	$(call say,fuzzing)

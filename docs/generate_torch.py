@@ -60,6 +60,34 @@ own core. The tests run with torch 2.13.0. Start the program as before, with `to
 - **Profiles** have an event for each call, as gloo's: `hocket:all_reduce`, with the shapes of its inputs where the call
   is not asynchronous.
 
+## When a rank is lost
+
+The others go on, in the same processes and without it:
+
+```python
+while step < steps:
+    try:
+        step = caught_up(model, optimizer, step)  # from the rank that is furthest: one broadcast
+        network = DistributedDataParallel(model)
+        while step < steps:
+            ...  # as ever
+    except hocket.HocketError:
+        hocket.torch.recover()
+```
+
+`hocket.torch.recover()` is called by all that are left: it forms hocket's group anew ([when something
+fails](failures.md)), ends torch's groups without waiting for what is in flight in them, and begins `torch.distributed`
+again over the new one. Ranks are renumbered; backend and timeout stay. Nothing of a lost rank is needed: the store in
+which groups made later meet is a new TCPStore of the new rank 0, at one address of its host, and at loopback where all
+ranks are on one. Wrappers of DDP let go of their parameters; subgroups and meshes are to be made anew.
+`torch.distributed.group.WORLD.history` tells who was lost, and why.
+[examples/elastic_ddp.py](../examples/elastic_ddp.py) trains so, and ends with what it would have learnt undisturbed. It
+is for models that every rank has whole: of what is sharded (FSDP, tensor parallel), a lost rank's part is lost.
+Of launchers, `torchrun` and `hocket run` end all ranks when one dies; ranks that are started one by one go on.
+
+Torch 2.13 has no `reconfigure` of process groups: what it has is `shrink_group`, for backends that can do it, of which
+NCCL is the only one in torch, and hocket none.
+
 ## Beside a backend for GPUs
 
 ```python

@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,15 @@ def asleep(tid: int, pid: int | None = None) -> None:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def opened() -> set[str]:
+    """What the descriptors of this process are."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add(f"{path.name}: {path.readlink()}")
+    return found
 
 
 def threads() -> int:

@@ -68,3 +68,25 @@ def test_train_tcl(ranks: int, program: list[str]) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{ranks} ranks, 200 steps: y = 3.000000 x + -1.000000, on all ranks the same\n"
+
+
+def test_elastic_ddp() -> None:
+    pytest.importorskip("torch", reason="torch's training: make .venv/torch")
+    pytest.importorskip("sklearn", reason="the data of the example comes with scikit-learn: pip install hocket[demo]")
+
+    def trained(*command: str) -> tuple[str, str, float]:
+        whole = [sys.executable, *command]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        accuracy = re.search(r"test accuracy +([\d.]+)%", done.stdout)
+        assert accuracy, done.stdout
+        return done.stdout, done.stderr, float(accuracy[1])
+
+    program = str(EXAMPLES / "elastic_ddp.py")
+    _, _, undisturbed = trained(program)
+    assert undisturbed >= 95
+    output, errors, accuracy = trained(*HOCKET_RUN, "3", "--min-ranks", "1", program, "--lose", "40")
+    assert "killed by SIGKILL; the others go on (2 ranks, at least 1 is needed)" in errors
+    assert re.search(r"^step 40: lost rank 2 \(pid \d+ on .*\); ranks left: 2\n", output), output
+    assert "bit-identical, ranks: 2" in output
+    assert abs(accuracy - undisturbed) < 1  # it learnt from the same images, up to rounding

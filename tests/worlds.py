@@ -33,7 +33,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from certificates import certified
 from hosts import Host, hosts
 
 E = TypeVar("E", bound=BaseException)
@@ -70,6 +69,11 @@ USUAL = ("shm", "tcp")  # the others where pytest is told --transports
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hypothesis", "hocket", "hocket.plans.algorithms"])
+
+
+def preload(*modules: str) -> None:
+    """Have the fork server, which is not there yet, import these instead."""
+    _context.set_forkserver_preload(list(modules))
 
 
 class Died(Exception):
@@ -190,7 +194,7 @@ class World:
         if transport.through_ucx:
             chosen["HOCKET_UCX"] = libucp()
         if transport.layout:
-            first = _hosts()[0].address
+            first = first_host()
             chosen |= {"HOCKET_RENDEZVOUS": f"tcp://{first}:{4100 + next(_jobs)}", "MASTER_ADDR": first}
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
@@ -269,6 +273,11 @@ def _hosts() -> list[Host]:
     return _held.enter_context(hosts(2))
 
 
+def first_host() -> str:
+    """The address of the first of these."""
+    return _hosts()[0].address
+
+
 def libucp() -> str:
     """That of the wheel."""
     wheel = importlib.util.find_spec("libucx")
@@ -279,6 +288,8 @@ def libucp() -> str:
 
 @cache
 def _certificates() -> dict[str, str]:
+    from certificates import certified  # which imports for longer than a process takes to start
+
     return certified(Path(_held.enter_context(tempfile.TemporaryDirectory())))
 
 

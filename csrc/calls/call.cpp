@@ -1,5 +1,7 @@
 #include "calls/call.h"
 
+#include "wait/failpoint.h"
+
 namespace hocket {
 
 void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline, bool* touched) {
@@ -14,14 +16,17 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
   try {
     agreement.describe(call.fingerprint, program.text);
     const uint64_t number = agreement.enter(call.fingerprint, call.out);
+    FAILPOINT(entered);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
     run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,
         weight == 0 ? nullptr : &waited, touched);
     moved = now();
+    FAILPOINT(moved);
     agreement.meet(program.unheard, deadline);
   } catch (...) {
     if (program.trace) program.trace->add({program.traced, begun, Clock::now(), waited, true});
     agreement.fence(call.inp, program.inp_bytes);
+    FAILPOINT(half_fenced);
     const bool reached = agreement.fence(call.out, program.out_bytes) && program.exposed;
     if (touched != nullptr && (reached || (port.listens && port.landings() != landings))) *touched = true;
     throw;

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "wait/failpoint.h"
+
 namespace hocket {
 
 namespace {
@@ -130,6 +132,7 @@ class Run {
         blocker_ = s.peers.front();
         return false;
       }
+      FAILPOINT(viewed);
       for (int32_t peer : s.peers) view.posted.push_back(port_.posted(peer));
       sends_.advance();
       return true;
@@ -140,7 +143,9 @@ class Run {
       return false;
     }
     if (bytes != 0) std::memcpy(slot, at(s.from) + sends_.offset(), bytes);
+    FAILPOINT(staged);
     port_.post(s.peers, bytes, label(s.mark, segment));
+    FAILPOINT(published);
     sends_.advance();
     return true;
   }
@@ -170,6 +175,7 @@ class Run {
     }
     if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
+    FAILPOINT(collected);
     forward(r, segment, bytes);
     receives_.advance();
     if (ahead_) --ahead_by_;
@@ -245,9 +251,11 @@ class Run {
     std::byte* also = next == nullptr ? nullptr : port_.reserve(next->peers, direct ? 0 : bytes);
     if (direct && also != nullptr) also = port_.target(next->peers[0]) + next->from.offset + offset;
     apply(r, at(r.to) + offset, also, bytes);
+    FAILPOINT(folded);
     for (const Source& source : r.sources) {
       if (source.peer != local) port_.release(source.peer);
     }
+    FAILPOINT(released);
     if (also == nullptr) return;
     if (direct) {
       put(*next, bytes, also);
@@ -286,6 +294,7 @@ class Run {
     for (int32_t peer : s.peers) {
       std::byte* to = port_.target(peer) + s.from.offset + offset;
       if (to != done) std::memcpy(to, at(s.from) + offset, bytes);
+      FAILPOINT(put);
       port_.post_put(peer, to, bytes, label(s.mark, sends_.segment()));
     }
     return true;

@@ -175,22 +175,21 @@ nb::object Request::wait(std::optional<double> within) {
   if (forks() != born_) throw Refusal{Session::forked};
   const bool soon = woken_ && Clock::now() - begun_ < at_once;
   Executor::Outcome outcome = Executor::over;
+  const std::optional<Deadline> end = within ? std::optional(in(*within)) : std::nullopt;
   if (!over()) {
     const nb::object alive = owner_;
     const Unlocked unlocked;
-    std::optional<Deadline> deadline;
-    if (within) deadline = std::min(in(*within), deadline_);
-    outcome = requests_.executor.wait(*this, deadline, deadline_, signals);
+    const std::optional<Deadline> first = end ? std::optional(std::min(*end, deadline_)) : std::nullopt;
+    outcome = requests_.executor.wait(*this, first, deadline_, signals);
   }
   if (outcome == Executor::in_flight) {
     const bool late = session_ != nullptr && Clock::now() >= deadline_;
-    if (late && !expire() && !within) {  // who is at it keeps its deadline too, and is about to say so
+    if (late && !expire()) {  // who is at it keeps its deadline too, and is about to say so
       const nb::object alive = owner_;
       const Unlocked unlocked;
-      outcome = requests_.executor.wait(*this, std::nullopt, signals);
-    } else if (!over()) {
-      return nb::borrow(Py_NotImplemented);
+      outcome = requests_.executor.wait(*this, end, signals);
     }
+    if (outcome == Executor::in_flight && !over()) return nb::borrow(Py_NotImplemented);
   }
   if (awaited_ != nullptr) *awaited_ = soon || outcome == Executor::done_here;
   awaited_.reset();

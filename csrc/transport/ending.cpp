@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "transport/endpoint.h"
+#include "wait/failpoint.h"
 
 namespace hocket {
 
@@ -26,7 +27,9 @@ void Endpoint::end(const Failure& failure) {
     }
   }
   lost[rank()] = false;
+  FAILPOINT(ending);
   settlement.find(failure, lost);
+  FAILPOINT(ended);
   await(settlement);
 }
 
@@ -42,7 +45,9 @@ void Endpoint::await(Settlement& settlement) {
 void Endpoint::say_where(uint32_t attempt, bool formed, const std::string& card) {
   Outbox::Note note{attempt, formed, static_cast<uint32_t>(std::min<size_t>(card.size(), card_bytes)), {}};
   std::memcpy(note.card, card.data(), note.bytes);
+  FAILPOINT(before_note);
   boxes[rank()]->note.write(note);
+  FAILPOINT(noted);
   boxes[rank()]->affairs.fetch_add(1, std::memory_order_release);
   bell.notify_all();
 }
@@ -76,12 +81,14 @@ Ranks Endpoint::absent() {
 
 Settlement::Outcome Endpoint::settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience) {
   std::unique_ptr<Settlement>& settlement = rounds_[round];
+  FAILPOINT(before_round);
   if (!settlement) {
     settlement = std::make_unique<Settlement>(
-        rank(), boxes, !far.empty(), [this] { return absent(); }, [this] { bell.notify_all(); }, round, patience);
+        rank(), boxes, far, [this] { return absent(); }, [this] { bell.notify_all(); }, round, patience);
     settlement->find(found, lost);
   }
   await(*settlement);
+  FAILPOINT(after_round);
   return settlement->outcome();
 }
 

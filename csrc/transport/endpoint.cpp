@@ -13,6 +13,7 @@
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
 #include "transport/outbox/text.h"
+#include "wait/failpoint.h"
 #include "wait/fork.h"
 
 namespace hocket {
@@ -112,7 +113,7 @@ Parts::Parts(int own_rank, const std::vector<int>& fds, const std::vector<int>& 
       }()),
       events(duplicates(given_events, fds.size())),
       bell(rank, boxes, as_wires(links), events, crowd),
-      settlement(rank, boxes, !far.empty(), std::move(absent), [this] { bell.notify_all(); }),
+      settlement(rank, boxes, far, std::move(absent), [this] { bell.notify_all(); }),
       board(rank, boxes, settlement),
       liveness(rank, boxes, without_links(sockets, links), std::move(pidfds),
                far.empty() ? silence : silence_over_links, life),
@@ -146,6 +147,7 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
   for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
   mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
   listens = !far.empty();
+  FAILPOINT(made);
   if (!listens) return;
   keeper_ = std::make_unique<tcp::Keeper>(
       all_links, [this] { bell.notify(Parts::rank); },
@@ -162,6 +164,7 @@ void Endpoint::disconnect() {
   liveness.disconnect();
   if (!keeper_) return;
   keeper_->stop();  // and stays: another thread may be asking it in a wait
+  FAILPOINT(parting);
   tcp::part(all_links, Clock::now() + (settlement.settled() ? short_farewell : farewell));
   for (tcp::Link* link : all_links) link->disconnect();
 }
@@ -209,7 +212,9 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 }
 
 void Endpoint::leave() {
+  FAILPOINT(leaving);
   board.leave();
+  FAILPOINT(left);
   bell.notify_all();
 }
 

@@ -133,7 +133,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   bool is_over() { return settlement.settled(); }
   // What the group came to, once it is over.
   Settlement::Outcome outcome() { return settlement.outcome(); }
-  std::string title_of(uint64_t call) const { return board.title(rank(), call); }
+  std::string title_of(uint64_t call) const { return board.title_anywhere(call); }
 
   // For those that form a new group when this one is over: where this rank is to be found, and what each of the others
   // has said of that; who is gone; and what they settle in one of the rounds, each of which is settled once, and who

@@ -91,6 +91,20 @@ def test_ways_to_call(options: list[str]) -> None:
         assert "ring" in done.stdout
 
 
+def test_an_algorithm_of_ones_own(tmp_path: Path) -> None:
+    """From a file, in turns with one of the book's; its results are checked as all are."""
+    (tmp_path / "mine.py").write_text(
+        "from hocket.plans.algorithms.ring import all_reduce as ring\n\n\ndef mine(n):\n    yield from ring(n)\n"
+    )
+    mine = f"{tmp_path}/mine.py:mine"
+    options = ("--sizes", "1K", "-a", f"{mine},two_shot", *TINY, "-c", "2", "--json", "-")
+    done = run("all_reduce", *options)
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in json.loads(done.stdout)["rows"] if row["in_place"]]
+    assert [row["algorithm"] for row in rows] == [mine, "two_shot"]
+    assert {row["wrong"] for row in rows} == {0}
+
+
 def test_through_torch() -> None:
     """hocket and gloo, called alike, with one torch."""
     torch = pytest.importorskip("torch", reason="the extra: pip install hocket[torch]")

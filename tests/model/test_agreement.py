@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from between_hosts import BetweenHosts, World
 from explorer import Step, Walk, explore
+from grow import Grow
 from recover import Recover
 from within_host import WithinHost
 
@@ -54,7 +55,7 @@ def test_between_hosts_who_hears_nobody_takes_nobody_along() -> None:
     assert deaf("anybody evicts").complaint == "it takes the others along"
 
 
-def within_host(protocol: WithinHost | Recover) -> Walk:
+def within_host(protocol: WithinHost | Recover | Grow) -> Walk:
     return explore([protocol.start()], protocol.after, protocol.wrong)  # type: ignore[arg-type]
 
 
@@ -99,4 +100,23 @@ def test_recover_forms_one_group_or_none() -> None:
 )
 def test_recover_needs_each_rule(mistake: str, complaint: str) -> None:
     walk = within_host(Recover(2, mistake))
+    assert complaint in walk.complaint, walk
+
+
+def test_all_that_are_left_are_in_the_new_group_or_none_is() -> None:
+    walk = within_host(Grow(4))
+    assert not walk.complaint, walk
+    assert walk.worlds > 1_000
+
+
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [
+        ("the vote decides", "is in the new group, and"),
+        ("asks only itself", "is in the new group, and"),
+        ("turns back at once", "is in the new group, and"),
+    ],
+)
+def test_of_growth_each_rule_is_needed(mistake: str, complaint: str) -> None:
+    walk = within_host(Grow(3, mistake))
     assert complaint in walk.complaint, walk

@@ -125,6 +125,29 @@ def test_an_operator_that_overruns_is_a_timeout(own: Own, count: int) -> None:
     assert zero != "PeerLost"
 
 
+def waited_for(group: Any) -> tuple[str, bool]:
+    """An asynchronous call that overruns its deadline is waited for with more patience than that."""
+    x = np.ones(10)
+    group.all_reduce(x, op=gated)
+
+    def hold() -> None:
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    gate(hold)
+    work = group.all_reduce(x, op=gated, timeout=0.4, async_op=True)
+    error = raised(hocket.HocketError, work.wait, 30.0)
+    return str(error), work.done()
+
+
+def test_a_wait_that_may_last_does_not_end_before_its_call(own: Own) -> None:
+    """So that after it the arrays of the call are the caller's."""
+    for text, done in own(2).run(waited_for, deadline=40):
+        assert done, text
+        assert "still in flight" not in text
+
+
 # ---- leaving with calls in flight ------------------------------------------------------------------------------------
 
 

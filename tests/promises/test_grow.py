@@ -29,7 +29,7 @@ from hocket.rendezvous import porch
 from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.porch import Porch
 from moments import Signs, held, until
-from worlds import Died, World, raised
+from worlds import TRANSPORTS, Died, World, first_host, raised
 
 Own = Callable[[int], World]
 SECRET = "of those that meet here"
@@ -499,7 +499,8 @@ def test_a_heap_of_notes_delays_nobody(tmp_path: Path, monkeypatch: pytest.Monke
 def other_integrity(_: Any, folder: str) -> str:
     group = found(folder, 1)
     if group is None:
-        options = {"rendezvous": f"file://{folder}", "secret": SECRET, "integrity": True}
+        other = os.environ.get("HOCKET_INTEGRITY") != "1"
+        options = {"rendezvous": f"file://{folder}", "secret": SECRET, "integrity": other}
         return str(raised(hocket.RendezvousError, hocket.join, 30, **options))
     until(lambda: group.pending() == 1, "it")
     assert group.grow() is group
@@ -509,6 +510,15 @@ def other_integrity(_: Any, folder: str) -> str:
 
 def test_integrity_is_the_same_on_all(own: Own, tmp_path: Path) -> None:
     assert "HOCKET_INTEGRITY is not the same" in plays(own, 2, other_integrity, str(tmp_path))[1]
+
+
+def free_place(transport: str) -> str:
+    """An address of the first host."""
+    if TRANSPORTS[transport].layout:
+        return f"tcp://{first_host()}:4099"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
@@ -531,11 +541,8 @@ def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
     return members
 
 
-def test_the_porch_moves(own: Own, signs: Signs) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    outcomes = play(own, 4, loses_its_porch, f"tcp://127.0.0.1:{port}", signs)
+def test_the_porch_moves(own: Own, signs: Signs, transport: str) -> None:
+    outcomes = play(own, 4, loses_its_porch, free_place(transport), signs)
     assert isinstance(outcomes[0], Died)
     assert outcomes[1:] == [[1, 2, 3]] * 3, outcomes
 
@@ -559,7 +566,8 @@ def forks(_: Any, place: str, signs: Signs) -> list[int]:
     works(group, [0, 1, 2])
     if group.rank == 0:  # it lets go of the port, which the child does not hold
         group.close()
-        with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2])), reuse_port=False):
+        host, port = place.removeprefix("tcp://").split(":")
+        with socket.create_server((host, int(port))):
             signs.give("over")
         os.waitpid(child, 0)
     else:
@@ -568,11 +576,8 @@ def forks(_: Any, place: str, signs: Signs) -> list[int]:
     return []
 
 
-def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    plays(own, 3, forks, f"tcp://127.0.0.1:{port}", signs)
+def test_a_child_does_not_hold_the_porch(own: Own, signs: Signs, transport: str) -> None:
+    plays(own, 3, forks, free_place(transport), signs)
 
 
 # ---- two parts of a group never both go on ---------------------------------------------------------------------------

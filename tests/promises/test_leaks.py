@@ -70,6 +70,36 @@ def test_groups_that_are_dropped_leave_nothing(own: Own, use: str) -> None:
         assert all(now <= then for then, now in zip(before, after, strict=True)), f"{before} became {after}"
 
 
+def interrupted_while_it_closes(group: Any) -> tuple[Any, Any]:
+    """Ten times, in the farewell of the links."""
+    with group.split(0) as part:
+        part.barrier()
+    before = held()
+    for _ in range(10):
+        part = group.split(0)
+        endpoint = part._calls.endpoint
+
+        class Interrupted:
+            def __getattr__(self, name: str, endpoint: Any = endpoint) -> Any:
+                return getattr(endpoint, name)
+
+            def disconnect(self, endpoint: Any = endpoint) -> None:
+                endpoint.disconnect()
+                raise KeyboardInterrupt
+
+        part._calls.endpoint = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            part.close()
+        del part, endpoint
+    group.barrier()
+    return before, held()
+
+
+def test_an_interrupted_close_leaves_nothing(own: Own) -> None:
+    for before, now in own(2).run(interrupted_while_it_closes):
+        assert all(b >= n for b, n in zip(before, now, strict=True)), (before, now)
+
+
 def resident() -> int:
     """Bytes of memory that the memory files of this process's groups really have."""
     libc, total = ctypes.CDLL(None, use_errno=True), 0

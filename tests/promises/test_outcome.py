@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import hocket
-from moments import Signs
+from hocket.run.signature import Signature
+from moments import Signs, asleep, until
 from worlds import Died, World
 
 Own = Callable[[int], World]
@@ -22,11 +26,11 @@ def verdict(error: hocket.HocketError) -> Verdict:
     return type(error).__name__, str(error), error.lost, error.completed, error.settled
 
 
-def ended(group: Any, until: Callable[[], object]) -> Verdict:
-    """What `until` raises, which calls until it does; and that every later call carries it."""
+def ended(group: Any, call: Callable[[], object]) -> Verdict:
+    """What `call` raises, once it does; and that every later call carries it."""
     try:
         while True:
-            until()
+            call()
     except hocket.HocketError as error:
         said = verdict(error)
     for call in (group.barrier, lambda: group.all_reduce(1.0)):
@@ -104,6 +108,82 @@ def test_who_was_in_no_call_hears_the_same(own: Own, signs: Signs) -> None:
     assert "rank 1 (pid " in text.splitlines()[0]
 
 
+def two_threads(group: Any) -> tuple[Verdict, str]:
+    """One thread has found that rank 1 is gone, and asks where all are; meanwhile another one calls."""
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    session, inside, said = group._calls, threading.Event(), []
+    end = session.endpoint.end
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def end(self, kind: int, peer: int, words: str) -> None:
+            inside.set()
+            if group.rank == 2:
+                until(lambda: real.outcome() is not None, "what rank 0 found")
+                with suppress(OSError):  # where it waits for nothing, and is gone
+                    asleep(other.native_id)
+            end(kind, peer, words)
+
+    real, session.endpoint = session.endpoint, Slow()
+
+    def call() -> None:
+        inside.wait(20)
+        with pytest.raises(hocket.HocketError) as caught:
+            group.barrier()
+        said.append(str(caught.value))
+
+    other = threading.Thread(target=call)
+    other.start()
+    first = ended(group, group.barrier)
+    other.join(20)
+    return first, said[0]
+
+
+def test_a_thread_that_calls_meanwhile_is_told_the_same(own: Own) -> None:
+    first, _, last = own(3).outcomes(two_threads)
+    assert first[0] == last[0]
+    assert all(words.endswith(first[0][1]) for _, words in (first, last)), (first, last)
+
+
+def interrupted_in_the_end(group: Any, signs: Signs) -> str:
+    """Rank 2 has found that rank 1 is gone, and is interrupted when what rank 0 says of that has been settled."""
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real = group._calls.endpoint
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def end(self, kind: int, peer: int, words: str) -> None:
+            signs.give("rank 2 has found it")
+            until(lambda: real.outcome() is not None, "what rank 0 found")
+            real.end(kind, peer, words)
+            raise KeyboardInterrupt
+
+    if group.rank == 2:
+        group._calls.endpoint = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            group.barrier()
+        group._calls.endpoint = real
+    signs.wait("rank 2 has found it")
+    with pytest.raises(hocket.HocketError):
+        group.barrier()
+    with pytest.raises(hocket.GroupBroken) as caught:
+        group.barrier()
+    return str(caught.value)
+
+
+def test_after_an_interrupt_in_the_end_the_same_is_told(own: Own, signs: Signs) -> None:
+    first, _, last = own(3).outcomes(interrupted_in_the_end, signs)
+    assert first == last
+
+
 # ---- what was completed ----------------------------------------------------------------------------------------------
 
 
@@ -140,6 +220,33 @@ def test_a_result_that_not_all_got_is_named_on_all(own: Own, signs: Signs) -> No
     assert settled.startswith("call 2, all_reduce(float64[5], op=")
     assert result.tolist() == [1.0, 3.0, 5.0, 7.0, 9.0]  # it was right; and nobody else has it
     assert nothing is None
+
+
+def completed_and_forgotten(group: Any, signs: Signs) -> str:
+    """Rank 0 goes on to a call whose text lies where that of the one before lay: of all texts one is kept."""
+    usual = Signature.fingerprint
+    with mock.patch.object(Signature, "fingerprint", lambda self, plan: usual(self, plan) >> 6 << 6):
+        group.barrier()
+
+        def operator(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+            np.add(a, b, out)
+            if group.rank == 1:
+                signs.wait("rank 0 has it")
+                until(lambda: group._calls.endpoint.survey(0.0, False)[0][2] == 3, "rank 0 in its next call")
+                raise Oops("in the operator")
+
+        with suppress(Oops):
+            group.all_reduce(np.arange(5.0), operator, algorithm="one_shot")
+        signs.give(f"rank {group.rank} has it")
+        with pytest.raises(hocket.HocketError) as caught:
+            group.all_gather(np.arange(3))
+    return str(caught.value.settled)
+
+
+def test_a_result_is_named_by_who_still_knows_it(own: Own, signs: Signs) -> None:
+    one, other = own(2).run(completed_and_forgotten, signs, fresh=True)
+    assert one == other
+    assert one.startswith("call 2, all_reduce(float64[5], op=")
 
 
 def in_peace(group: Any) -> Verdict | None:

@@ -372,6 +372,21 @@ def test_before_they_have_met_all_are_started_again(hocket: Hocket) -> None:
     all_gone([int(line[1]) for line in places])
 
 
+def test_who_met_in_a_folder_has_met(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import hocket\n"
+        "group = hocket.init(60, rank=rank, size=3, rendezvous=f'file://{sys.argv[1]}', secret='theirs')\n"
+        "group.barrier()\n"
+        "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "try: group.barrier()\n"
+        "except hocket.PeerLost: group = group.recover()\n"
+        "say(group.all_reduce(10**rank))"
+    )
+    done = hocket.run("run", "-n", "3", "--min-ranks", "2", script, str(hocket.folder / "met"))
+    assert (done.returncode, done.stdout.split()) == (0, ["101"] * 2)
+    assert told(done.stderr) == ["rank 1 failed: killed by SIGKILL; the others go on (2 ranks, at least 2 are needed)"]
+
+
 def test_before_they_have_met_none_can_be_missed(hocket: Hocket) -> None:
     script = hocket.script("import hocket\nif rank == 1: sys.exit(3)\nhocket.init(timeout=60)")
     done = hocket.run("run", "-n", "3", "--min-ranks", "1", script)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import random
-import resource
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
+import failpoints
 import numpy as np
 from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
+from within import ARMED, Oops, arm, handler, inject, interrupt
 from workloads import STEPS
 
 import hocket
 from hocket.errors import untouched
-from moments import descriptors, held
+from moments import held, opened
 
 SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
 MARGIN = 70  # elements of an array beside those that a call is given
-
-
-class Oops(Exception):
-    """What a fault raises."""
 
 
 class Verdict(NamedTuple):
@@ -75,7 +69,6 @@ class Context:
         self.child = 0
         self.fault: Callable[[], None] | None = None  # what the Python operator does next
         self.wholes: list[np.ndarray] = []
-        self.middles: list[np.ndarray] = []
         self.named: dict[str, np.ndarray] = {}
         self.inputs: list[tuple[np.ndarray, np.ndarray]] = []  # that must not change, and what they were
         self.refilled = False
@@ -93,7 +86,6 @@ class Context:
             whole[:] = 77
             self.wholes.append(whole)
             self.named[name] = whole[MARGIN : MARGIN + count]
-            self.middles.append(self.named[name])
         return self.named[name]
 
     def algorithm(self, collective: str) -> str | None:
@@ -106,18 +98,19 @@ class Context:
         return x
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Make a call, with the trial's timeout, and see whether it ends in time."""
+        """Make a call, with the trial's timeout where none is given, and see whether it ends in time."""
         begin = time.monotonic()
-        limit = PROMISED.get(self.trial.fault, self.trial.timeout)
+        timeout = options.pop("timeout", self.trial.timeout)
+        limit = PROMISED.get(self.trial.fault, timeout)
         if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
-            limit = self.trial.timeout if self.trial.fault == "exit" else limit
+            limit = timeout if self.trial.first in ("exit", "mismatch") else limit
         try:
-            result = function(*args, timeout=self.trial.timeout, **options)
+            result = function(*args, timeout=timeout, **options)
             self.good += 1
             return result
         finally:
             took = time.monotonic() - begin
-            mine = self.rank in (self.trial.victim, self.trial.second) and "stop" in self.trial.fault
+            mine = self.rank in (self.trial.victim, self.trial.struck, self.trial.second) and "stop" in self.trial.fault
             mine = mine or (self.rank == self.trial.victim and self.trial.fault == "zombie")
             if took > limit + SLACK and not mine:
                 self.find("HANG", f"a call that may take {limit} s took {took:.1f} s")
@@ -148,15 +141,16 @@ class Context:
 
     def refill(self) -> None:
         """After an error the arrays are this rank's again."""
-        for i, x in enumerate(self.middles):
+        for i, x in enumerate(self.named.values()):
             x[:] = (np.arange(len(x)) * 3 + i) % 101
         self.refilled = True
 
     def look_at_refilled(self) -> None:
-        for i, x in enumerate(self.middles if self.refilled else []):
+        for i, (name, x) in enumerate(self.named.items() if self.refilled else []):
             wrong = np.flatnonzero(x != (np.arange(len(x)) * 3 + i) % 101)
             if len(wrong):
-                self.find("WRONG", f"{len(wrong)} of {len(x)} elements written after the error, from {wrong[0]} on")
+                what = f"{len(wrong)} of {len(x)} elements of {name!r} written after the error, from {wrong[0]} on"
+                self.find("WRONG", f"{what}: {x[wrong[:4]]}")
         for x, before in self.kept:
             if (x != before).any():
                 self.find("WRONG", "an array of the new group changed")
@@ -166,10 +160,11 @@ class Context:
 
 
 NOW: list[Context] = []  # the trial that this process is in
-BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial
-ARMED = [False]  # whether SIGINT interrupts
+BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial,
+OPEN: set[str] = set()  # and which descriptors
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
+RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
 UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")
 
 
@@ -178,15 +173,16 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     rounds = np.memmap(board, np.int64, "r+")
     ctx = Context(group, trial, rounds)
     NOW[:] = [ctx]
-    signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGUSR2, lambda *_: _handler(ctx))
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGUSR2, lambda *_: handler(ctx))
     outcome, text, told, left = "ok", "", None, False
     try:
         ARMED[0] = True
         for k in range(trial.rounds):
             rounds[ctx.rank] = k + 1
             if k == trial.at:
-                _inject(ctx)
+                arm(ctx, "at a step")
+                inject(ctx)
             STEPS[trial.workload](ctx, k)
             ctx.look_at_inputs()
         ctx.call(group.barrier)
@@ -198,6 +194,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
         outcome, text, left = _judge(ctx, error)
         told = verdict(error) if trial.workload not in APART and trial.fault != "no descriptors" else None
     finally:
+        failpoints.disarm()
         ARMED[0] = False
         rounds[ctx.rank] = 1 << 40
     if ctx.child:
@@ -211,10 +208,10 @@ def play(group: Any, trial: Trial, board: str) -> Report:
 def _judge(ctx: Context, error: BaseException) -> tuple[str, str, bool]:
     """What an error is called; after it the inputs are as they were, and the arrays are filled anew. Whether this rank
     leaves then."""
-    trial, mine = ctx.trial, ctx.rank == ctx.trial.victim
+    trial, mine = ctx.trial, ctx.rank == ctx.trial.struck
     own: tuple[type[BaseException], ...] = (Oops, KeyboardInterrupt) if mine else ()
     public = isinstance(error, hocket.HocketError)
-    if not public and not (isinstance(error, own) and trial.fault in ("exception", "interrupted", "operator raises")):
+    if not public and not (isinstance(error, own) and trial.fault in RAISED):
         trace = "".join(traceback.format_exception(error)[-4:])
         ctx.find("RAW", f"{type(error).__module__}.{type(error).__name__}: {error}\n{trace}")
     elif trial.fault in HARMLESS:
@@ -250,137 +247,15 @@ def settle(_: None) -> Report:
         ctx.__dict__.clear()  # the arrays, and whatever else knows the group
     if not BEFORE:
         BEFORE.append(held())
+        OPEN.update(opened())
     end = time.monotonic() + 2
     while not _as_before() and time.monotonic() < end:
         time.sleep(0.01)
     if not _as_before():
-        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}"))
+        new = sorted(opened() - OPEN)
+        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}"))
     return Report("settled", "", findings)
 
 
 def _as_before() -> bool:
     return all(now <= then for now, then in zip(held(), BEFORE[0], strict=True))
-
-
-# ---- faults from within ----------------------------------------------------------------------------------------------
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    if ARMED[0]:
-        ARMED[0] = False
-        raise KeyboardInterrupt
-
-
-def _handler(ctx: Context) -> None:
-    """A signal handler that calls: no other rank makes this call, so that any of hocket's errors is right."""
-    if not ARMED[0]:
-        return
-    odd = np.ones(7, np.int16)
-    way = ctx.trial.seed % 3
-    try:
-        if way == 0:
-            ctx.call(ctx.group.all_reduce, odd)
-        elif way == 1:
-            ctx.call(ctx.group.barrier)
-        else:
-            ctx.call(ctx.group.all_reduce, odd, async_op=True)
-    except hocket.HocketError:
-        pass
-    except Exception as error:
-        ctx.find("RAW", f"in the handler: {error!r}")
-
-
-def _inject(ctx: Context) -> None:
-    """The fault, where it comes from within; some need a call that all ranks make."""
-    fault, mine = ctx.trial.first, ctx.rank == ctx.trial.victim
-    if fault.startswith("operator"):
-        if mine:
-            ctx.fault = _raise if fault == "operator raises" else lambda: _busy(ctx.trial.timeout + 0.4)
-        x = ctx.keep(ctx.array("for the operator", 100, "float64"))
-        x[:] = ctx.rank
-        ctx.inputs.clear()
-        result = ctx.call(ctx.group.all_reduce, ctx.keep(x), op=ctx.operator)
-        ctx.same(result, np.full(100, float(sum(range(ctx.size)))), "a sum by the operator")
-        if fault == "operator overruns" and mine and ctx.fault is None:
-            ctx.find("WRONG", "a call succeeded whose operator had overrun its deadline")
-    elif fault == "no descriptors":
-        _without_descriptors(ctx, mine)
-    elif mine and fault in WITHIN:
-        WITHIN[fault](ctx)
-
-
-def _raise() -> None:
-    raise Oops("in the operator")
-
-
-def _busy(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-def _without_descriptors(ctx: Context, mine: bool) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = ctx.rng.randrange(8)
-    try:
-        if mine:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() - 1 + spare, before[1]))
-        part = ctx.group.split(0, -ctx.rank)
-        ctx.same(np.array(ctx.call(part.all_reduce, 1)), np.array(ctx.size), "a sum")
-        part.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def _exit(ctx: Context) -> None:
-    """As an interpreter ends by sys.exit(0): what is registered for that runs, and then the process is gone."""
-    _begin_something(ctx)
-    if ctx.child:
-        os.kill(ctx.child, signal.SIGKILL)
-    with suppress(BaseException):
-        atexit._run_exitfuncs()
-    os._exit(0)
-
-
-def _exception(ctx: Context) -> None:
-    _begin_something(ctx)
-    raise Oops("in the middle")
-
-
-def _begin_something(ctx: Context) -> None:
-    """Now and then there is a call in flight that will not be waited for: the others do not make it."""
-    if ctx.trial.seed % 2:
-        ctx.call(ctx.group.all_reduce, np.ones(13), async_op=True)
-
-
-def _close(ctx: Context) -> None:
-    group, delay = ctx.group, ctx.trial.delay
-
-    def close() -> None:
-        end = time.monotonic() + delay
-        while time.monotonic() < end:
-            pass
-        try:
-            group.close()
-        except BaseException as error:
-            ctx.find("RAW", f"close() in another thread: {error!r}")
-
-    threading.Thread(target=close, daemon=True).start()
-
-
-def _mismatch(ctx: Context) -> None:
-    odd: list[Callable[[], Any]] = [
-        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8)),
-        lambda: ctx.call(ctx.group.all_gather, np.ones((3, 5))),
-        lambda: ctx.call(ctx.group.broadcast, np.ones(17), root=ctx.rank),
-        lambda: ctx.call(ctx.group.all_reduce, np.ones(11, np.int8), async_op=True).wait(),
-    ]
-    odd[ctx.trial.seed % len(odd)]()
-
-
-WITHIN: dict[str, Callable[[Context], None]] = {
-    "exit": _exit,
-    "exception": _exception,
-    "closed": _close,
-    "mismatch": _mismatch,
-}

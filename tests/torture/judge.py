@@ -20,7 +20,7 @@ def judge(trial: Trial, reports: list[Any], onward: list[Any], zombie: int | Non
     went = {rank: report for rank, report in enumerate(onward) if isinstance(report, Onward)}
     for rank, report in enumerate(onward):
         findings += getattr(report, "findings", [])
-        mine = rank == trial.second and trial.fault == "killed in recover"
+        mine = rank == trial.struck and trial.fault == "killed in recover"
         if report is not None and rank not in went and not mine:
             findings.append(("RAW", f"rank {rank}, going on: {report!r}"))
     if zombie is not None and zombie in played:
@@ -71,7 +71,7 @@ def one_group(trial: Trial, went: dict[int, Onward]) -> Findings:
     if len(groups) > 1 and not (trial.few and len(set(inside)) == len(inside)):
         findings.append(("SPLIT", f"groups differ: {[(r, o.members, o.history) for r, o in went.items()]}"))
     for rank, report in went.items():
-        expected = ("regrouped", "few", "PeerLost") if groups or trial.few else ("few", "whole", "PeerLost")
+        expected = ("regrouped", "few", "PeerLost") if groups else ("few", "whole", "PeerLost")
         if report.outcome not in expected and rank != trial.second:
             findings.append(("SPLIT", f"rank {rank}: {report.outcome}: {report.text}"))
         if trial.fault == "killed" and trial.few and report.outcome != "regrouped":

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
-from unittest import mock
 
-import in_rank
+import failpoints
 import numpy as np
 from in_rank import NOW, SLACK, Context, Verdict, verdict
 from scenario import Trial
+from within import ARMED, arm
 
 import hocket
 
 TOO_FEW = "are no majority"  # of ranks of several hosts
 LIMIT = 10.0  # seconds of recover()
+PATIENCE = 5.0  # seconds of the call before it: where nothing is wrong, it succeeds on all
+ENOUGH = 20.0  # seconds of a call in the new group, in which one that is stopped is known to be
 WORK_BYTES = 4096
 
 
@@ -43,17 +46,17 @@ def go_on(group: Any, trial: Trial) -> Onward:
         ctx.refill()
     told, first = None, ""
     try:
-        ctx.call(group.barrier)
+        ctx.call(group.barrier, timeout=max(trial.timeout, PATIENCE))
         whole = True
     except hocket.HocketError as error:
         told, whole, first = verdict(error), False, f"{type(error).__name__}: {error}"
     mine = ctx.rank == trial.second and trial.fault.endswith("in recover")
     members = tuple(range(ctx.size))
     history: tuple[Any, ...] = ()
-    old = group
+    old = new = group
     try:
         for _ in range(4):
-            with tripped(trial) if mine else nothing():
+            with tripped(ctx) if mine else nothing():
                 new = again(ctx, old)
             mine = False
             ctx.groups.append(new)
@@ -73,9 +76,11 @@ def go_on(group: Any, trial: Trial) -> Onward:
         if whole and type(error) is hocket.HocketError:
             return Onward("whole", "", ctx.findings, None)
         return Onward(type(error).__name__, f"{error} (after {first or 'a good call'})", ctx.findings, told)
-    except KeyboardInterrupt:  # just when recover() returned
+    except KeyboardInterrupt:  # just when recover() returned: the others hear of it
         if trial.fault != "interrupted in recover":
             raise
+        new.close()
+        gc.collect()
     except BaseException as error:
         ctx.find("RAW", f"in recover(): {type(error).__name__}: {error}")
     return Onward("lost", "", ctx.findings, told)
@@ -87,6 +92,7 @@ def again(ctx: Context, old: Any) -> Any:
     try:
         return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     except KeyboardInterrupt:
+        gc.collect()  # what it may have returned
         begin = time.monotonic()
         return old.recover(timeout=LIMIT, allow_minority=ctx.trial.few)
     finally:
@@ -102,10 +108,11 @@ def use(ctx: Context, new: Any, members: tuple[int, ...]) -> None:
     for turn in range(3):
         x[:] = np.arange(len(x)) + 1000 * ctx.rank + turn
         every = [np.arange(len(x)) + 1000 * r + turn for r in members]
-        ctx.same(ctx.call(new.all_reduce, x), np.sum(every, axis=0), "a sum of those that are left")
-        ctx.same(ctx.call(new.all_gather, x), np.concatenate(every), "all_gather of those that are left")
-        root = turn % len(members)
-        ctx.same(ctx.call(new.broadcast, x, root=root), every[root], "a broadcast of those that are left")
+        total, joined, root = np.sum(every, axis=0), np.concatenate(every), turn % len(members)
+        ctx.same(ctx.call(new.all_reduce, x, timeout=ENOUGH), total, "a sum of those that are left")
+        ctx.same(ctx.call(new.all_gather, x, timeout=ENOUGH), joined, "all_gather of those that are left")
+        got = ctx.call(new.broadcast, x, root=root, timeout=ENOUGH)
+        ctx.same(got, every[root], "a broadcast of those that are left")
     ctx.kept.append((x, x.copy()))
 
 
@@ -115,61 +122,26 @@ def nothing() -> Iterator[None]:
 
 
 @contextmanager
-def tripped(trial: Trial) -> Iterator[None]:
+def tripped(ctx: Context) -> Iterator[None]:
     """In there, once, this rank is killed, stopped or interrupted: at a step of the protocol, or at any moment."""
-    armed = [True]
-
-    def fire() -> None:
-        if not armed[0]:
-            return
-        armed[0] = False
-        if trial.fault == "interrupted in recover":
-            in_rank.ARMED[0] = True
-        name = {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]]
-        os.kill(os.getpid(), name)
+    trial, armed = ctx.trial, [not ctx.trial.step]
 
     def sometime() -> None:
         end = time.monotonic() + trial.later / 2
         while time.monotonic() < end:
             time.sleep(0.0001)
-        fire()
+        if armed[0]:
+            os.kill(os.getpid(), {"k": signal.SIGKILL, "s": signal.SIGSTOP, "i": signal.SIGINT}[trial.fault[0]])
 
     thread = threading.Thread(target=sometime, daemon=True)
-    recovery = hocket.group.Recovery
-    at = trial.step if trial.step < 8 else -1
-    wired = lambda endpoint, *rest: recovery(Tripwire(endpoint, at, fire), *rest)  # noqa: E731
-    if at < 0:
+    ARMED[0] = trial.fault == "interrupted in recover"
+    arm(ctx, "in recover")
+    if armed[0]:
         thread.start()
     try:
-        with mock.patch.object(hocket.group, "Recovery", wired):
-            yield
+        yield
     finally:
-        armed[0] = False
-        in_rank.ARMED[0] = False
-        if at < 0:
+        armed[0] = ARMED[0] = False
+        failpoints.disarm()
+        if not trial.step:
             thread.join()
-
-
-class Tripwire:
-    """An endpoint of whose steps, before and after each, one fires."""
-
-    def __init__(self, endpoint: Any, at: int, fire: Callable[[], None]) -> None:
-        self._endpoint, self._at, self._fire, self._passed = endpoint, at, fire, 0
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._endpoint, name)
-        if name not in ("say_where", "settle"):
-            return function
-
-        def step(*args: Any) -> Any:
-            self._pass()
-            result = function(*args)
-            self._pass()
-            return result
-
-        return step
-
-    def _pass(self) -> None:
-        at, self._passed = self._passed, self._passed + 1
-        if at == self._at:
-            self._fire()

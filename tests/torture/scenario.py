@@ -26,11 +26,39 @@ FAULTS: dict[str, float] = {
     "killed in recover": 20.0,  # a second one, after another was killed or has made another call
     "stopped in recover": 20.0,
     "interrupted in recover": 20.0,
+    "killed at a step": 20.0,  # of the protocol, as csrc/wait/failpoint.h has them; or exit() there
+    "stopped at a step": 20.0,  # as a zombie
+    "late at a step": 20.0,
+    "interrupted at a step": 3.0,
 }
 # Within these seconds all others know of it, whatever the deadline of their calls.
-PROMISED = {"killed": 0.5, "two killed": 0.5, "exit": 0.5, "zombie": 2.5}
+PROMISED = {
+    "killed": 0.5,
+    "two killed": 0.5,
+    "exit": 0.5,
+    "zombie": 2.5,
+    "killed at a step": 0.5,
+    "stopped at a step": 2.5,
+}
 SIGNALS = ("killed", "two killed", "stopped long", "stopped briefly", "zombie", "interrupted", "handler calls")
-HARMLESS = ("none", "stopped briefly")  # in which no call may fail
+HARMLESS = ("none", "stopped briefly", "late at a step")  # in which no call may fail
+
+# The steps of a call,
+IN_CALLS = (
+    *("entered", "staged", "published", "viewed", "put", "collected", "folded", "released", "moved", "met"),
+    *("completed", "giving_back", "before_mail", "mail_read"),
+    *("frame_composed", "frame_half_sent", "frame_received", "frame_heard", "kept"),
+)
+# of the end of a group,
+IN_ENDS = (
+    *("half_fenced", "fencing", "page_fenced", "ending", "ended", "said"),
+    *("half_found", "found", "before_verdict", "after_verdict", "half_shut"),
+    *("begun", "half_written", "shown", "adopted", "decided", "settled"),
+)
+# and of the way into another one.
+IN_SETTLEMENTS = IN_ENDS[6:]  # of which recover() has two more
+IN_RECOVER = ("before_note", "noted", "before_round", "after_round", "made", "leaving", "left", "parting")
+STEPS = IN_CALLS + IN_ENDS + IN_RECOVER
 
 WORKLOADS = (
     "all_reduce",
@@ -78,8 +106,9 @@ class Trial(NamedTuple):
     at: int  # the round in which the fault happens
     delay: float  # seconds later
     second: int  # another victim, where there are two,
-    later: float  # seconds after the first; or
-    step: int  # at this step of recover()
+    later: float  # seconds after the first
+    step: str  # of the protocol, where it happens there; "": at any moment,
+    visit: int  # and at which visit
     timeout: float  # of each call
     algorithm: int  # of those that its collective has
     count: int  # elements
@@ -92,9 +121,16 @@ class Trial(NamedTuple):
     @property
     def first(self) -> str:
         """The fault that ends the group, where another one comes later."""
-        if self.fault == "two killed" or (self.fault.endswith("in recover") and self.size > 2 and self.seed % 2):
+        if self.fault == "two killed":
             return "killed"
-        return "mismatch" if self.fault.endswith("in recover") else self.fault
+        if not self.fault.endswith("in recover") and self.step not in IN_ENDS:
+            return self.fault
+        return "killed" if self.size > 2 and self.seed % 2 else "mismatch"
+
+    @property
+    def struck(self) -> int:
+        """Who is at the step."""
+        return self.victim if self.first == self.fault else self.second
 
     @property
     def few(self) -> bool:
@@ -102,11 +138,12 @@ class Trial(NamedTuple):
         return self.seed // 4 % 2 == 1
 
     def __str__(self) -> str:
-        second = f", then rank {self.second} (+ {self.later * 1000:.1f} ms, step {self.step})"
+        where = f"at visit {self.visit} of {self.step}" if self.step else f"+ {self.later * 1000:.1f} ms"
+        second = f", {self.first}, then rank {self.second}"
         return (
             f"{self.workload} over {self.size} ranks, {self.count} x {self.dtype} ({self.place}, {self.out}), root "
             f"{self.root}; {self.fault}: rank {self.victim} in round {self.at} + {self.delay * 1000:.1f} ms"
-            f"{second if self.first != self.fault else ''}"
+            f"{second if self.first != self.fault else ''}, {where}"
         )
 
 
@@ -121,7 +158,10 @@ def draw(seed: int, number: int) -> Trial:
     large = workload == "large all_reduce"
     rounds = rng.randint(3, 6) if large else rng.randint(6, 20)
     victim = rng.randrange(size)
-    return Trial(
+    steps = {"late at a step": IN_CALLS}.get(fault, IN_CALLS + IN_ENDS) if fault.endswith("at a step") else ()
+    if fault.endswith("in recover"):
+        steps = rng.choice(((), IN_RECOVER, IN_RECOVER + IN_ENDS, STEPS))
+    trial = Trial(
         number=number,
         size=size,
         workload=workload,
@@ -132,7 +172,8 @@ def draw(seed: int, number: int) -> Trial:
         delay=rng.choice((0.0, rng.random() * 0.0005, rng.random() * 0.005)),
         second=(victim + rng.randrange(1, size)) % size,
         later=rng.choice((0.0, rng.random() * 0.0005, rng.random() * 0.005, rng.random() * 0.08)),
-        step=rng.randrange(16),
+        step=rng.choice(steps) if steps else "",
+        visit=rng.choice((1, 1, 1, 2, 2, 3, 4, 6, 10, 30)),
         timeout=FAULTS[fault],
         algorithm=rng.randrange(1 << 16),
         count=rng.choice((2**20, 2**20 + 12)) if large else rng.choice((1, 12, 1000, 4096, 16_384, 60_000, 200_004)),
@@ -141,4 +182,76 @@ def draw(seed: int, number: int) -> Trial:
         out=rng.choice(("new", "out", "in place")),
         root=rng.randrange(size),
         seed=rng.randrange(1 << 30),
+    )
+    if trial.first == "mismatch" and workload in (*APART, "messages"):  # which only a deadline ends
+        return trial._replace(timeout=min(trial.timeout, 3.0))
+    return trial
+
+
+# Of a step that not every call has: a workload, and where its arrays lie; and over what links it comes at all.
+SPECIAL = {
+    "staged": ("all_reduce", "plain"),
+    "published": ("all_reduce", "plain"),
+    "fencing": ("all_reduce", "arena"),
+    "page_fenced": ("all_reduce", "arena"),
+    "half_fenced": ("all_reduce", "arena"),
+    "viewed": ("all_to_all", "arena"),
+    "put": ("all_reduce", "arena"),
+    "giving_back": ("large all_reduce", "plain"),
+    "before_mail": ("messages", "plain"),
+    "mail_read": ("messages", "plain"),
+}
+ONE_HOST = ("put", "before_verdict", "after_verdict", "half_shut")
+OVER_LINKS = (*(step for step in STEPS if step.startswith("frame")), "kept", "parting")
+BETWEEN_HOSTS = (*OVER_LINKS, "begun", "shown", "adopted", "decided", "settled")
+COLLECTIVES = WORKLOADS[2:9]  # and all_reduce
+
+
+def grid(transport: str) -> list[Trial]:
+    """A kill and a stop at each step there is over that transport, of three or four ranks; and for every collective a
+    kill after the last byte and before the last agreement."""
+    absent = BETWEEN_HOSTS if transport == "shm" else ONE_HOST
+    once: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+        ("at a step", IN_CALLS, ("killed",)),
+        ("at a step", IN_ENDS, ("killed", "mismatch")),  # by which the group is over
+        ("in recover", IN_RECOVER + IN_SETTLEMENTS, ("killed",)),
+    ]
+    cells = [
+        _cell(f"{fault} {when}", step, first, number)
+        for fault in ("killed", "stopped")
+        for when, steps, firsts in once
+        for number, step in enumerate(steps)
+        for first in firsts
+        if step not in absent and (fault == "killed" or first == "killed")  # who is stopped takes two seconds
+    ]
+    for step in ("moved", "met"):
+        cells += [_cell("killed at a step", step, "", n, name) for n, name in enumerate(("all_reduce", *COLLECTIVES))]
+    return [cell._replace(number=number) for number, cell in enumerate(cells)]
+
+
+def _cell(fault: str, step: str, first: str, number: int, collective: str | None = None) -> Trial:
+    """Of three ranks or four: on two hosts the last one of three is alone."""
+    workload, place = SPECIAL.get(step, (COLLECTIVES[number % len(COLLECTIVES)], "arena" if number % 2 else "plain"))
+    size = 4 if first == "mismatch" or step == "adopted" else 3
+    return Trial(
+        number=number,
+        size=size,
+        workload=collective or workload,
+        fault=fault,
+        victim=(number + 2) % size,
+        rounds=4,
+        at=1,
+        delay=0.0,
+        second=(number + 3) % size,
+        later=0.0,
+        step=step,
+        visit=1,
+        timeout=FAULTS[fault],
+        algorithm=3,
+        count=60_000,
+        dtype="float32",
+        place=place,
+        out="out",
+        root=number // 2 % size,
+        seed=3 if first == "killed" else 2,
     )

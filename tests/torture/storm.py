@@ -3,6 +3,7 @@
     make torture                               a thousand trials or more, from a seed that is printed
     make torture ARGS="--seed 7 --trials 2000"
     make torture ARGS="--seed 7 --trial 137"   that one again; --repeat 50: as it is a matter of moments
+    make torture ARGS="--steps"                no moments: a kill and a stop at each step of csrc/wait/failpoint.h
 
 After each trial:
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import multiprocessing
 import os
 import random
 import signal
@@ -29,6 +31,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,21 +41,24 @@ import numpy as np
 from in_rank import SLACK, Report, play, settle, warm_up
 from judge import judge
 from regroup import LIMIT, go_on
-from scenario import FAULTS, SIGNALS, WORKLOADS, Trial, draw
+from scenario import FAULTS, SIGNALS, WORKLOADS, Trial, draw, grid
 
 from moments import state, until
-from worlds import TRANSPORTS, Died, World
+from worlds import TRANSPORTS, Died, World, preload
+
+preload("warm")
 
 KINDS = ("ok", "error", "HANG", "WRONG", "RAW", "LEAK", "SPLIT")
 LEAST = 30.0  # seconds in which a trial's calls without a fault are through, on the busiest machine
 
 
 class Result(NamedTuple):
-    """What came of a trial: "ok" where every call of every rank succeeded, or "error"; and what is wrong with it."""
+    """What came of a trial: "ok" where every call of every rank succeeded, or "error"; what is wrong with it; and
+    whether a rank was killed or stopped at the step that the trial names."""
 
     outcome: str
     findings: list[tuple[str, str]]
-    errors: Counter[str]
+    fired: bool = False
 
 
 class Storm:
@@ -75,12 +83,13 @@ class Storm:
     def run(self, trial: Trial) -> Result:
         world = self.world(trial.size)
         self._zombie: int | None = None
+        self._fired = False
         self.rounds[:] = 0
         findings: list[tuple[str, str]] = []
         try:
             reports = self._play(world, trial)
-        except TimeoutError as error:
-            return self._end(trial, Result("error", [("HANG", str(error))], Counter()))
+        except (TimeoutError, AssertionError) as error:
+            return self._end(trial, Result("error", [("HANG", str(error))]))
         gone = {rank for rank, report in enumerate(reports) if report is None and rank != self._zombie}
         for rank, report in enumerate(reports):
             if isinstance(report, Report):
@@ -92,24 +101,25 @@ class Storm:
         try:
             onward = self._go_on(world, trial, reports, gone)
         except TimeoutError as error:
-            return self._end(trial, Result("error", [*findings, ("HANG", f"in recover(): {error}")], Counter()))
+            return self._end(trial, Result("error", [*findings, ("HANG", f"in recover(): {error}")]))
         findings += judge(trial, reports, onward, self._zombie, self._transport != "shm")
-        gone |= {rank for rank, report in enumerate(onward) if isinstance(report, Died)}
+        dead = {rank for rank, report in enumerate(onward) if isinstance(report, Died)}
+        self._fired |= trial.struck in dead
+        gone |= dead
         world.start_alone(settle, without=gone)
         try:
             settled = world.finish(LEAST, without=gone)
         except TimeoutError as error:
-            return self._end(trial, Result("error", [*findings, ("HANG", f"leaving the group: {error}")], Counter()))
+            return self._end(trial, Result("error", [*findings, ("HANG", f"leaving the group: {error}")]))
         for rank, report in enumerate(settled):
             if isinstance(report, Report):
-                if trial.fault == "interrupted in recover" and trial.step >= 8 and rank == trial.second:
+                if trial.fault == "interrupted in recover" and not trial.step and rank == trial.second:
                     continue  # between any two instructions: also before what was opened has a name
                 findings += [(kind, f"rank {rank}: {text}") for kind, text in report.findings]
             elif report is not None:
                 findings.append(("RAW", f"rank {rank}, leaving the group: {report!r}"))
-        errors = Counter(report.outcome for report in reports if isinstance(report, Report))
-        outcome = "error" if gone or set(errors) - {"ok"} else "ok"
-        result = Result(outcome, findings, errors)
+        good = all(report.outcome == "ok" for report in reports if isinstance(report, Report))
+        result = Result("ok" if good and not gone else "error", findings, self._fired)
         return self._end(trial, result) if gone or findings else result
 
     def _go_on(self, world: World, trial: Trial, reports: list[Any], gone: set[int]) -> list[Any]:
@@ -126,7 +136,9 @@ class Storm:
         onward = world.finish(deadline, without=out | late)
         if not late:
             return onward
-        os.kill(world.processes[min(late)].pid, signal.SIGCONT)
+        pid = world.processes[min(late)].pid
+        self._fired |= state(pid) == "T"
+        os.kill(pid, signal.SIGCONT)
         if zombie is not None:
             reports[zombie] = world.finish(deadline, without=many - late)[zombie]
             if not isinstance(reports[zombie], Report) or reports[zombie].left:
@@ -139,6 +151,8 @@ class Storm:
         """The reports by rank, None where a rank was to die."""
         world.start(play, trial, self._board, fresh=True, timeout=trial.timeout)
         deadline = LEAST + trial.timeout
+        if trial.fault.endswith("at a step"):
+            return self._at_a_step(world, trial, deadline)
         if trial.first not in SIGNALS and trial.fault not in SIGNALS:
             return world.finish(deadline, without=trial.victim if trial.fault == "exit" else None)
         pid = world.processes[trial.victim].pid
@@ -165,6 +179,27 @@ class Storm:
         last = world.finish(deadline, without=set(range(trial.size)) - {trial.victim})
         others[trial.victim] = last[trial.victim]
         return others
+
+    def _at_a_step(self, world: World, trial: Trial, deadline: float) -> list[Report | BaseException | None]:
+        """Who is struck there tells so by its end, or by standing still once all others have come to theirs."""
+        if trial.first == "killed":
+            self._moment(trial, world)
+            os.kill(world.processes[trial.victim].pid, signal.SIGKILL)
+        killed = {trial.victim} if trial.first == "killed" else set()
+        fatal = trial.fault in ("killed at a step", "stopped at a step")
+        reports = world.finish(deadline, without=killed | ({trial.struck} if fatal else set()))
+        if not fatal:
+            return reports
+        pid, pipe = world.processes[trial.struck].pid, world.pipes[trial.struck]
+        until(lambda: state(pid) in "TZX" or pipe.poll(), "an answer, or a rank that is stopped or dead", LEAST)
+        self._fired = state(pid) in "TZX"
+        if state(pid) == "T":
+            self._zombie = trial.struck
+        elif not self._fired:
+            last = world.finish(deadline, without=set(range(trial.size)) - {trial.struck})[trial.struck]
+            self._fired = isinstance(last, Died)
+            reports[trial.struck] = None if self._fired else last
+        return reports
 
     def _moment(self, trial: Trial, world: World) -> None:
         """Wait until the victim is in the round of the fault, and a little longer."""
@@ -195,42 +230,79 @@ def wait_for(seconds: float) -> None:
         pass
 
 
+_storms: list[Storm] = []  # that of this process
+
+
+def _begin(transport: str) -> None:
+    folder = tempfile.TemporaryDirectory(prefix="hocket-torture-")
+    _storms.append(Storm(folder.name, transport))
+    Finalize(None, folder.cleanup, exitpriority=1)
+    Finalize(None, _storms[0].close, exitpriority=2)
+
+
+def _run(trial: Trial) -> Result:
+    return _storms[0].run(trial)
+
+
+def results(trials: Iterable[Trial], jobs: int, transport: str, seconds: float) -> Iterator[tuple[Trial, Result]]:
+    """As they come: most trials wait, so that several storms pass side by side, each in a process with worlds of its
+    own. After so many seconds none is begun."""
+    end = time.monotonic() + seconds
+    left = iter(trials)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (transport,)) as pool:
+        running: dict[Future[Result], Trial] = {}
+        while True:
+            for trial in itertools.islice(left, jobs - len(running) if time.monotonic() < end else 0):
+                running[pool.submit(_run, trial)] = trial
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
 def main(words: list[str] | None = None) -> int:
+    args = _parser().parse_args(words)
+    seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
+    numbers = list(range(args.trials)) if args.trial is None else [args.trial]
+    drawn = grid(args.transport) if args.steps else [draw(seed, number) for number in numbers]
+    chosen = [trial for trial in drawn if (args.only or "") in trial.fault and args.trial in (None, trial.number)]
+    trials = [trial for trial in chosen for _ in range(args.repeat)]
+    print(f"torture: seed {seed}, {len(trials)} trials", flush=True)
+    if args.trial is not None:
+        print(f"trial {args.trial}: {trials[0]}")
+    again = f"--{f'seed {seed}' if not args.steps else 'steps'} --transport {args.transport}"
+    table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
+    fired: dict[str, bool] = {}
+    begin, done = time.monotonic(), 0
+    for trial, result in results(trials, args.jobs, args.transport, args.seconds):
+        done += 1
+        table[trial.fault].update(sorted({kind for kind, _ in result.findings}) or [result.outcome])
+        if result.findings:
+            _tell(again, trial, result)
+        if trial.step:
+            fired[trial.step] = fired.get(trial.step, False) or result.fired
+        _progress(done, len(trials), table, trial)
+    _show(table, done, time.monotonic() - begin)
+    bad = sum(table[fault][kind] for fault in table for kind in KINDS[2:])
+    print(f"torture: seed {seed}: {done} trials, {bad} findings")
+    missed = [step for step, came in fired.items() if not came] if args.steps else []
+    if missed:
+        print(f"torture: no rank ended at {', '.join(missed)}")
+    return 1 if bad or missed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make torture", description="Faults at random moments, and their end")
     parser.add_argument("--seed", type=int, help="of all that is drawn; by default another one each time")
     parser.add_argument("--trials", type=int, default=len(FAULTS) * len(WORKLOADS) * 5, help="how many (%(default)s)")
     parser.add_argument("--trial", type=int, help="only this one")
     parser.add_argument("--only", metavar="FAULT", help='those whose fault has that in its name, as "in recover"')
+    parser.add_argument("--steps", action="store_true", help="a kill and a stop at each step of the protocol instead")
     parser.add_argument("--repeat", type=int, default=1, help="how often each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no trial after so many seconds")
     parser.add_argument("--transport", choices=TRANSPORTS, default="shm", help="over which (%(default)s)")
-    args = parser.parse_args(words)
-    seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
-    numbers = list(range(args.trials)) if args.trial is None else [args.trial]
-    numbers = [number for number in numbers if (args.only or "") in draw(seed, number).fault]
-    print(f"torture: seed {seed}, {len(numbers) * args.repeat} trials", flush=True)
-    table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
-    begin = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="hocket-torture-") as folder,
-        contextlib.closing(Storm(folder, args.transport)) as storm,
-    ):
-        for done, (number, _) in enumerate(itertools.product(numbers, range(args.repeat)), 1):
-            trial = draw(seed, number)
-            if args.trial is not None and done == 1:
-                print(f"trial {number}: {trial}")
-            result = storm.run(trial)
-            kinds = sorted({kind for kind, _ in result.findings}) or [result.outcome]
-            table[trial.fault].update(kinds)
-            if result.findings:
-                _tell(f"--seed {seed} --transport {args.transport}", trial, result)
-            _progress(done, len(numbers) * args.repeat, table, trial)
-            if time.monotonic() - begin > args.seconds:
-                break
-    _show(table, done, time.monotonic() - begin)
-    bad = sum(table[fault][kind] for fault in table for kind in KINDS[2:])
-    print(f"torture: seed {seed}: {done} trials, {bad} findings")
-    return 1 if bad else 0
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="trials at a time (%(default)s)")
+    return parser
 
 
 def _tell(args: str, trial: Trial, result: Result) -> None:

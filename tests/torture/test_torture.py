@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from scenario import FAULTS, HARMLESS, SIGNALS, WORKLOADS, draw
+from scenario import FAULTS, HARMLESS, SIGNALS, STEPS, WORKLOADS, draw
+
+from hosts import reason
 
 HERE = Path(__file__).resolve().parent
 
 
-def test_a_short_run(capfd: pytest.CaptureFixture[str]) -> None:
-    """About 150 trials: no more are begun after 45 seconds. The seed is in the output."""
-    command = [sys.executable, str(HERE / "storm.py"), "--trials", "150", "--seconds", "45"]
-    environ = {**os.environ, "PYTHONPATH": str(HERE.parent), "OPENBLAS_NUM_THREADS": "1"}
-    code = subprocess.call(command, env=environ, stdin=subprocess.DEVNULL, timeout=200)
+def storm(*words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What it says is shown where it finds anything."""
+    subprocess.check_call([sys.executable, str(HERE / "failpoints.py")])
+    paths = f"{HERE.parent}{os.pathsep}{HERE}"
+    environ = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE / "storm.py"), *words]
+    code = subprocess.call(command, env=environ, stdin=subprocess.DEVNULL, timeout=280)
     said = capfd.readouterr()
     assert code == 0, said.err + said.out
+
+
+def test_a_short_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """A few hundred trials: no more are begun after 45 seconds. The seed is in the output."""
+    storm("--trials", "400", "--seconds", "45", capfd=capfd)
+
+
+@pytest.mark.parametrize("over", ["shm", pytest.param("2x2", marks=pytest.mark.skipif(reason() != "", reason="-"))])
+def test_an_end_at_each_step(over: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A rank is killed, or stopped, at each step of a call, of the end of a group, and of recover(). Each comes, and
+    those that are left are told the same and go on."""
+    storm("--steps", "--transport", over, capfd=capfd)
+
+
+def test_every_step_is_named_once() -> None:
+    """Those of the C++ source are those that trials are drawn from."""
+    sources = [path for path in (HERE.parents[1] / "csrc").rglob("*") if path.suffix in (".h", ".cpp")]
+    text = "".join(path.read_text() for path in sources if path.stem != "failpoint")
+    found = re.findall(r"\bFAILPOINT\((\w+)\)", text)
+    assert sorted(found) == sorted(STEPS)
 
 
 def test_every_pair_of_fault_and_workload_comes() -> None:

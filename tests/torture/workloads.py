@@ -45,6 +45,13 @@ def all_reduce(ctx: Any, k: int) -> None:
     ctx.same(got, total(everyone(ctx, k, count)), "all_reduce")
 
 
+def large(ctx: Any, k: int) -> None:
+    """Beside it arrays of the arena come and go, so large that their pages are given back."""
+    several = [ctx.group.empty(20 << 20, "int8") for _ in range(3)]
+    several.clear()
+    all_reduce(ctx, k)
+
+
 def reduce(ctx: Any, k: int) -> None:
     count, root = ctx.trial.count, ctx.trial.root
     x, out = given(ctx, k, count, count)
@@ -265,7 +272,7 @@ def forked_child(ctx: Any, k: int) -> None:
 
 STEPS: dict[str, Callable[[Any, int], None]] = {
     "all_reduce": all_reduce,
-    "large all_reduce": all_reduce,
+    "large all_reduce": large,
     "reduce": reduce,
     "broadcast": broadcast,
     "scatter": scatter,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wait/failpoint.h"
+
 namespace hocket {
 
 void write(Seqlock<Outbox::Doing>& to, const std::string& text, Clock::time_point since) {
@@ -10,6 +12,7 @@ void write(Seqlock<Outbox::Doing>& to, const std::string& text, Clock::time_poin
   now.since = since.time_since_epoch().count();
   std::memcpy(now.text, text.data(), std::min<size_t>(text.size(), activity_bytes - 1));
   to.write(now);
+  FAILPOINT(said);
 }
 
 bool read(const Seqlock<Outbox::Doing>& from, Activity& to) {

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "transport/outbox/text.h"
+#include "wait/failpoint.h"
 
 namespace hocket {
 
@@ -49,7 +50,10 @@ void Board::meet(Peers peers, Waiter& waiter, Deadline deadline) {
     compare(peer);
   }
   // All that was read of others is read: an end of the group that comes from now on comes too late for this call.
-  if (settlement_.complete(call)) return;
+  FAILPOINT(met);
+  const bool completed = settlement_.complete(call);
+  FAILPOINT(completed);
+  if (completed) return;
   for (Wait wait(waiter, Deadline::max());;) wait.idle(-1);  // until it is known why not
 }
 
@@ -115,6 +119,18 @@ std::string Board::text_of(int peer, uint64_t fingerprint) const {
   const Outbox::Text& t = boxes_[peer]->texts[fingerprint % text_count];
   if (t.fingerprint.load(std::memory_order_acquire) != fingerprint) return "(a call it no longer describes)";
   return get(t.text, sizeof t.text);
+}
+
+std::string Board::title_anywhere(uint64_t call) const {
+  int who = rank_;
+  for (int rank = static_cast<int>(boxes_.size()) - 1; rank >= 0; --rank) {
+    const Outbox::Entry& e = boxes_[rank]->board[call % board_size];
+    if (e.call.load(std::memory_order_acquire) != call) continue;
+    const uint64_t fingerprint = e.fingerprint.load(std::memory_order_relaxed);
+    const Outbox::Text& t = boxes_[rank]->texts[fingerprint % text_count];
+    if (t.fingerprint.load(std::memory_order_acquire) == fingerprint) who = rank;
+  }
+  return title(who, call);
 }
 
 std::string Board::title(int peer, uint64_t call) const { return first_line(text(peer, call)); }

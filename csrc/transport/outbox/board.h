@@ -28,6 +28,8 @@ class Board {
   std::string title() const { return title(rank_, number()); }
   // What that call of a rank is, if it is one of its last.
   std::string title(int peer, uint64_t call) const;
+  // The same for all that are left, if it is one of the last that any of them was in: some still describe it.
+  std::string title_anywhere(uint64_t call) const;
   void meet(Peers peers, Waiter& waiter, Deadline deadline);
   uint64_t next(int peer, uint64_t expected, Waiter& waiter, Deadline deadline);
   std::string learn(int peer, const std::string& expected, Waiter& waiter, Deadline deadline);

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "wait/failpoint.h"
+
 namespace hocket {
 
 template <class T>
@@ -22,6 +24,7 @@ class Seqlock {
     version_.store(version + 1, std::memory_order_relaxed);  // odd while it is written
     std::atomic_thread_fence(std::memory_order_release);
     for (size_t i = 0; i < words; ++i) words_[i].store(copy[i], std::memory_order_relaxed);
+    FAILPOINT(half_written);
     version_.store(version + 2, std::memory_order_release);
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "transport/outbox/text.h"
+#include "wait/failpoint.h"
 
 namespace hocket {
 
@@ -25,17 +26,22 @@ Failure failure_of(const Outbox::Reason& why) {
 
 }  // namespace
 
-Settlement::Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<Ranks()> absent,
+Settlement::Settlement(int rank, std::vector<Outbox*> boxes, const std::vector<int>& far, std::function<Ranks()> absent,
                        std::function<void()> tell, int round, Clock::duration patience)
     : rank_(rank),
       size_(static_cast<int>(boxes.size())),
       boxes_(std::move(boxes)),
-      far_(far),
+      behind_links_([&] {
+        Ranks all;
+        for (int peer : far) all.set(static_cast<size_t>(peer));
+        return all;
+      }()),
+      far_(behind_links_.any()),
       round_(round),
       patience_(patience),
       absent_(std::move(absent)),
       tell_(std::move(tell)),
-      stands_(far ? boxes_.size() : 0),
+      stands_(far_ ? boxes_.size() : 0),
       versions_(stands_.size()) {}
 
 void Settlement::find(const Failure& failure, const Ranks& lost) {
@@ -46,16 +52,20 @@ void Settlement::find(const Failure& failure, const Ranks& lost) {
       found_ = true;
       finding.why = reason_of(failure);
       finding.lost = lost;
+      FAILPOINT(half_found);
       finding.there.store(1, std::memory_order_release);
+      FAILPOINT(found);
       boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
     }
     if (far_) {
       if (stage_ == Outbox::Stand::none) begin();
     } else {
       if (round_ == 0 && !settled()) await_others(lost);
+      FAILPOINT(before_verdict);
       uint32_t none = 0;
       boxes_[0]->verdicts[round_].compare_exchange_strong(none, 1 + static_cast<uint32_t>(rank_),
                                                           std::memory_order_acq_rel);
+      FAILPOINT(after_verdict);
       shut_all();
     }
   }
@@ -83,7 +93,10 @@ bool Settlement::settled() {
 
 void Settlement::shut_all() {
   if (round_ != 0 || shut_.load(std::memory_order_acquire)) return;
-  for (Outbox* box : boxes_) box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+  for (Outbox* box : boxes_) {
+    box->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel);
+    FAILPOINT(half_shut);
+  }
   shut_.store(true, std::memory_order_release);
 }
 
@@ -109,6 +122,7 @@ Settlement::Outcome Settlement::outcome() {
 void Settlement::begin() {
   if (round_ == 0)
     stand_.completed = boxes_[rank_]->gate.fetch_or(Outbox::shut, std::memory_order_acq_rel) & ~Outbox::shut;
+  FAILPOINT(begun);
   if (found_) stand_.lost = boxes_[rank_]->findings[round_].lost;
   stand_.lost[rank_] = false;
   stand_.stage = Outbox::Stand::settling;
@@ -129,6 +143,7 @@ bool Settlement::may_complete_more() {
 
 void Settlement::show() {
   boxes_[rank_]->stands[round_].write(stand_);
+  FAILPOINT(shown);
   boxes_[rank_]->affairs.fetch_add(1, std::memory_order_release);
   stage_.store(stand_.stage, std::memory_order_release);
 }
@@ -142,6 +157,7 @@ void Settlement::settle(const Outbox::Stand& outcome) {
     stand_ = outcome;
   }
   show();
+  FAILPOINT(settled);
   stage_.store(Outbox::Stand::settled, std::memory_order_release);
 }
 
@@ -183,12 +199,11 @@ bool Settlement::adopt(const Ranks& out) {
     if (rank == me() || stand_.lost[rank]) continue;
     const Outbox::Stand& theirs = stands_[rank];
     const bool out_of_sight = theirs.lost[me()];  // this rank, to that one
-    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || can_go_on(theirs.lost))) {
+    if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || counts(rank, theirs))) {
       settle(theirs);
       return true;
     }
-    // Who takes this rank for lost and is too few to go on is itself cut off, and takes nobody along.
-    const bool cut_off = out_of_sight && !can_go_on(theirs.lost);
+    const bool cut_off = out_of_sight && !counts(rank, theirs);
     const bool begun = theirs.stage != Outbox::Stand::none;
     const bool late = waited > (begun ? 3 * patience_ : patience_) && !(begun && theirs.lost == stand_.lost);
     if (out[rank] || late || cut_off || theirs.stage == Outbox::Stand::evicted) lost.set(rank);
@@ -196,8 +211,15 @@ bool Settlement::adopt(const Ranks& out) {
   }
   if (lost == stand_.lost) return false;
   stand_.lost = lost;
+  FAILPOINT(adopted);
   show();
   return true;
+}
+
+// Whether this rank believes that one, which takes it for lost. Who is too few to go on is itself cut off, and takes
+// nobody along; but from who shares memory with it nobody is cut off: this rank was stopped.
+bool Settlement::counts(size_t rank, const Outbox::Stand& theirs) const {
+  return !behind_links_[rank] || can_go_on(theirs.lost);
 }
 
 // More than half, or half of them with the lowest rank.
@@ -232,6 +254,7 @@ bool Settlement::decide() {
   }
   if (counts != nullptr) result.why = counts->why;
   if (differ) result.why.kind = Failure::peer_lost;
+  FAILPOINT(decided);
   settle(result);
   return true;
 }

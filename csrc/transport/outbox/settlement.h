@@ -45,12 +45,12 @@ class Settlement {
     uint64_t reached;    // and that any of them did
   };
 
-  // `far` where some ranks are behind links; then `absent()` tells whom to take for lost, from any thread, and so
-  // is who has not begun to settle after a `patience`. `tell` shows all ranks what is new. In the first round it is
+  // `far` are the ranks behind links. Where there are any, `absent()` tells whom to take for lost, from any thread, and
+  // so is who has not begun to settle after a `patience`. `tell` shows all ranks what is new. In the first round it is
   // settled what ended the group. Those that are left settle other things in later ones, in the same way, but that each
   // begins by what it has found itself; of these the highest kind counts, and peer_lost where their texts differ.
-  Settlement(int rank, std::vector<Outbox*> boxes, bool far, std::function<Ranks()> absent, std::function<void()> tell,
-             int round = 0, Clock::duration patience = std::chrono::seconds(1));
+  Settlement(int rank, std::vector<Outbox*> boxes, const std::vector<int>& far, std::function<Ranks()> absent,
+             std::function<void()> tell, int round = 0, Clock::duration patience = std::chrono::seconds(1));
 
   // Whether this rank may say that it has completed the call; false once the group is over.
   bool complete(uint64_t call) {
@@ -82,6 +82,7 @@ class Settlement {
   bool may_complete_more();
   void begin();  // the lock is held, as by those that follow
   bool adopt(const Ranks& out);
+  bool counts(size_t rank, const Outbox::Stand& theirs) const;
   bool can_go_on(const Ranks& lost) const;
   bool decide();
   void show();
@@ -91,7 +92,8 @@ class Settlement {
 
   const int rank_, size_;
   const std::vector<Outbox*> boxes_;
-  const bool far_;
+  const Ranks behind_links_;
+  const bool far_;  // whether there are any
   const int round_;
   const Clock::duration patience_;
   const std::function<Ranks()> absent_;

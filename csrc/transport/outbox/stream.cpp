@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wait/failpoint.h"
+
 namespace hocket::shm {
 
 namespace {
@@ -53,6 +55,7 @@ class Writer final : public StreamWriter {
   bool publish() override {
     if (head_ == published_) return false;
     published_ = head_;
+    FAILPOINT(before_mail);
     lane_->published.store(head_, std::memory_order_release);
     return true;
   }
@@ -118,7 +121,10 @@ class Reader final : public StreamReader {
     return std::min(piece, bytes);
   }
 
-  void release() override { read_->store(tail_, std::memory_order_release); }
+  void release() override {
+    FAILPOINT(mail_read);
+    read_->store(tail_, std::memory_order_release);
+  }
 
   bool glimpse(int64_t tag, Glimpse& seen) const override {
     Header header;

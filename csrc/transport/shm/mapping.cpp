@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "transport/outbox/layout.h"
+#include "wait/failpoint.h"
 #include "wait/wait.h"
 
 namespace hocket {
@@ -98,12 +99,17 @@ void Mapping::privatise(uint64_t begin, uint64_t bytes) {
 void Mapping::detach(const std::byte* begin, uint64_t bytes) {
   const uint64_t from = static_cast<uint64_t>(begin - data_) / page * page;
   const uint64_t to = round_up(static_cast<uint64_t>(begin - data_) + bytes, page);
+  FAILPOINT(fencing);
   privatise(from, to - from);
   for (uint64_t at = from; at < to; at += page) {
     std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0, std::memory_order_relaxed);
+    FAILPOINT(page_fenced);
   }
 }
 
-void Mapping::give_back(std::byte* begin, uint64_t bytes) { madvise(begin, bytes, MADV_REMOVE); }
+void Mapping::give_back(std::byte* begin, uint64_t bytes) {
+  FAILPOINT(giving_back);
+  madvise(begin, bytes, MADV_REMOVE);
+}
 
 }  // namespace hocket

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "wait/failpoint.h"
 #include "wait/fork.h"
 #include "wait/signals.h"
 
@@ -103,6 +104,7 @@ void Keeper::keep() {
     }
     if (news) news_();
     before = now;
+    FAILPOINT(kept);
     look_();
     listened_.store(now.time_since_epoch().count(), std::memory_order_release);
   }

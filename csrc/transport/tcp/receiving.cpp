@@ -7,6 +7,7 @@
 #include "transport/outbox/text.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
+#include "wait/failpoint.h"
 
 namespace hocket::tcp {
 
@@ -71,7 +72,9 @@ bool Link::parse() {
       }
       if (missing_ != 0) return true;
       if (checked_ && sum_ != frame_.sum) return false;
+      FAILPOINT(frame_received);
       close();
+      FAILPOINT(frame_heard);
       open_ = false;
       ++closed_;
     }

@@ -6,6 +6,7 @@
 #include "transport/outbox/activity.h"
 #include "transport/tcp/crc32c.h"
 #include "transport/tcp/link.h"
+#include "wait/failpoint.h"
 
 namespace hocket::tcp {
 
@@ -43,8 +44,11 @@ bool Link::flush() {
       if (part.iov_len != 0) parts[count++] = part;
     }
   }
+  BEFORE_FAILPOINT(frame_half_sent, count = 1, parts[0].iov_len = (parts[0].iov_len + 1) / 2);
+  FAILPOINT(frame_composed);
   const ssize_t n = pipe_->send({parts.data(), count});
   if (n >= 0) {
+    FAILPOINT(frame_half_sent);
     sent(static_cast<size_t>(n));
     return true;
   }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -66,6 +67,7 @@ class Session:
         self.core = Core(endpoint, self.executor.requests, self.fail, place)
         self.errors: Counter[str] = Counter()  # that its calls and messages raised, by name
         self.on_break: Callable[[BaseException], object] = lambda error: None  # called once, with the first error
+        self._ending = threading.RLock()  # held until it is settled what ended the group
         self._first = threading.Lock()  # of the three that follow
         self._broken: BaseException | None = None
         self._leaving = self._closed = False
@@ -207,13 +209,14 @@ class Session:
     def _break(self, error: BaseException, kind: int, words: str, peer: int | None = None) -> HocketError | None:
         """End the group, because of `error` unless another rank was first. What all ranks that are left settled on:
         later calls of this rank tell of that, but for errors that are not hocket's own."""
-        with self._first:
-            first, self._broken = self._broken is None, self._broken or error
-        self.core.enabled = False
-        self.endpoint.end(kind, self.rank if peer is None else peer, words)
-        settled = self.settled()
-        if first and isinstance(error, HocketError):
-            self._broken = settled or error
+        with self._ending:
+            with self._first:
+                first, self._broken = self._broken is None, self._broken or error
+            self.core.enabled = False
+            self.endpoint.end(kind, self.rank if peer is None else peer, words)
+            settled = self.settled()
+            if first and isinstance(error, HocketError):
+                self._broken = settled or error
         if first:
             self.on_break(settled or error)
         return settled
@@ -248,6 +251,16 @@ class Session:
         """Whether calls can be made, as far as this rank knows."""
         return not self._closed and not self.broken
 
+    def _over(self) -> HocketError | None:
+        """What ended the group, once another thread that is about to say so has; or was interrupted in that."""
+        with self._ending:
+            over = self.settled()
+            if over is None and self._broken is not None and not self._leaving:
+                over = self._break(self._broken, *self._told(self._broken))
+            if over is not None and isinstance(self._broken, HocketError) and self._broken.completed is None:
+                self._broken = over
+            return over
+
     def conclude(self, error: BaseException | None = None) -> HocketError:
         """What ended the group; where a rank is gone and no call has noticed, that does, or else `error`, which has
         come from elsewhere. HocketError where nothing did."""
@@ -256,9 +269,7 @@ class Session:
         if self._closed:
             raise GroupBroken("this group is closed")
         self.require_outside("recover()")
-        over = self.settled()
-        if over is None and self._broken is not None:  # another thread is about to say so, or was interrupted in that
-            over = self._break(self._broken, *self._told(self._broken))
+        over = self._over() if self._broken is not None else self.settled()
         if over is None:
             absent = self.endpoint.absent()
             if not absent and error is not None:
@@ -276,8 +287,9 @@ class Session:
         if self.core.forked:
             raise HocketError(FORKED)
         if self._broken is not None:
+            over = self._over()
             broken = GroupBroken(f"an earlier error broke this group: {_words(self._broken)}")
-            if (over := self.settled()) is not None:
+            if over is not None:
                 broken.lost, broken.completed, broken.settled = over.lost, over.completed, over.settled
             raise broken from self._broken
         if self._closed:
@@ -314,6 +326,7 @@ class Session:
         else:
             self.executor.close()
         self._closed = True
+        self._broken = None if self._broken is None else _frameless(self._broken)
         self.core.enabled = False
         self.endpoint.close()
         if not self.core.inside and self.executor.do(lambda: None, AT_EXIT if at_exit else 1e9) is NotImplemented:
@@ -322,16 +335,24 @@ class Session:
         self._part()
 
     def _part(self) -> None:
-        self.core.release()
-        self.endpoint.leave()
-        self.endpoint.disconnect()
-        self._disconnect()
+        try:
+            self.core.release()
+            self.endpoint.leave()
+            self.endpoint.disconnect()
+        finally:  # where an interrupt came meanwhile: nobody asks again
+            self._disconnect()
 
     def __del__(self) -> None:
         if not self.__dict__.get("_leaving", True) and not self.core.forked:
             self._leaving = self._closed = True
             self.executor.dismiss()
             self._part()
+
+
+def _frameless(error: BaseException) -> BaseException:
+    """An error that tells the same. The frames of its traceback hold what the program had in its hands, and that may
+    hold the group in turn: a DDP model does, through C++, where Python does not see the circle."""
+    return copy(error) if isinstance(error, HocketError) else HocketError(_words(error))
 
 
 def _words(error: BaseException) -> str:

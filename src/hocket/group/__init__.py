@@ -29,6 +29,7 @@ from ..observe import prometheus
 from ..observe.flight import write as write_flight
 from ..observe.timeline import align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
+from ..rendezvous.join import announce
 from ..rendezvous.join import join as meet
 from ..rendezvous.links import Links
 from ..rendezvous.porch import Porch
@@ -254,6 +255,8 @@ def init(
     if config.restarts:
         return _enter(Porch(config, foreign), seconds, seconds, protects)
     group = assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
+    if config.launcher not in (HOCKET_RUN, "none"):
+        announce()
     group._porch = Porch(config, foreign)
     return group
 
@@ -270,8 +273,8 @@ def join(
     `group.grow()`, which those do that see `group.pending()`, or that run in `hocket.elastic`.
 
     The group is found where its ranks met: by the launcher's variables, or at `rendezvous`, with the job's `secret`, as
-    for `init`. At tcp://host:port it is the host of its present rank 0 that listens (and it listens from its first
-    `pending()` or `grow()` on). `timeout` is in seconds, for this and for every call that names none of its own.
+    for `init`. At tcp://host:port the lowest rank on that host listens, from the group's first `pending()` or `grow()`
+    on. `timeout` is in seconds, for this and for every call that names none of its own.
 
     Raises RendezvousError where no group takes it in before that, or this one does not want to, and says why.
     """

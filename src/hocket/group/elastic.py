@@ -111,21 +111,25 @@ class _Loop:
 
     def _go_on(self) -> tuple[bool, Any]:
         """In a group that is new, or may be: what its ranks do first is the same on all, wherever they come from."""
-        too_few = False
         try:
             self._agree()
-            if too_few := self.group.size < self._min_size:
-                self.group = self.group.grow(self._min_size, timeout=self._patience)
-            elif self._somebody_waits():
-                self.group = self.group.grow()
-            else:
+            if self.group.size >= self._min_size and not self._somebody_waits():
                 return self._step_on()
         except _PASSING as error:
-            self.group = self.group._latest  # grow() may have recovered first
-            if too_few and isinstance(error, CollectiveTimeout) and self.group._calls.usable:
-                raise  # nobody has come
             self._after(error)
+        else:
+            self._take_in()
         return False, None
+
+    def _take_in(self) -> None:
+        missing = self.group.size < self._min_size
+        try:
+            self.group = self.group.grow(*(self._min_size,) * missing, timeout=self._patience if missing else None)
+        except _PASSING as error:
+            self.group = self.group._latest  # it may have recovered first
+            if self.group._calls.usable:  # too few have come
+                raise
+            self._after(error)
 
     def _somebody_waits(self) -> bool:
         try:
@@ -156,25 +160,27 @@ class _Loop:
         """From commit to commit, until the end, or until somebody waits to join."""
         steps = self._fn(self.group, self._state)
         if not inspect.isgenerator(steps):
-            return self._finish(steps)
+            self._finish()
+            return True, steps
         with closing(steps):
             while True:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    return self._finish(end.value)
+                    self._commit()
+                    self._finish()
+                    return True, end.value
                 self._commit()
                 if self._somebody_waits():
                     return False, None
 
-    def _finish(self, result: Any) -> tuple[bool, Any]:
+    def _finish(self) -> None:
         """Nobody leaves before all are there: if one is lost before that, the others do what followed the latest commit
         once more. So it is no commit itself."""
         end = Commit.of(self.group, "elastic()")
         end.make(self.group.timeout)
         if not end.counts:
             self.group.barrier()  # raises why
-        return True, result
 
     def _commit(self) -> None:
         self._saved.take(self._state)

@@ -1,8 +1,8 @@
 """How a group takes in those that wait on its porch (`rendezvous.porch`), and how they come in.
 
 ```
-who       rank 0 tells all members how many wait
-doors     each member opens one, and rank 0 tells all, old and new, where all of them are
+who       one of them, the host, tells all members how many wait
+doors     each member opens one, and the host tells all, old and new, where all of them are
 link      all of them, as the first ones did
 linked    members tell each other, in the old group, whether they could
 commit    a call of the new group: when one rank has come through it, it is everybody's
@@ -91,15 +91,16 @@ class Commit(Generic[G]):
 class Growth(Generic[G]):
     """One member's part in the growth of its group. `within` is the call that it makes."""
 
-    def __init__(self, group: G, wire: int, porch: Porch, make: Make[G], within: str) -> None:
-        self._rank, self._size, self._wire = group.rank, group.size, wire
+    def __init__(self, group: G, host: int, porch: Porch, make: Make[G], within: str) -> None:
+        self._rank, self._size, self._host = group.rank, group.size, host
+        self._wire = group._go.native.topology.wire
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
         self._calls, self._objects = group._calls, group._objects
         self._missing: list[int] = []  # of the ranks that are to link
         self._linked: Links | None = None  # of no group yet
         self._made: G | None = None
         self._in_vain = 0
-        self._callers: list[Caller] = []  # that are let in, where this is rank 0
+        self._callers: list[Caller] = []  # that are let in, where this is the host
         self.commit: Commit[G] | None = None  # the latest: for who is interrupted in it
         self.told = False  # whether the error that is raised is all members'
 
@@ -107,10 +108,10 @@ class Growth(Generic[G]):
         """How many wait now, or as soon as the group would have `size` ranks with them, or soon before the deadline.
         The same on all members, or RendezvousError where nobody can come."""
         found = ""
-        if self._rank == 0:
+        if self._rank == self._host:
             until = Deadline(deadline.left() - min(_SPARE, deadline.left() / 2))
             found = self._in_turn(lambda: self._look_who(until, size), deadline)
-        found = self._objects.tell(found.encode(), self._within, at_least(deadline)).decode()
+        found = self._objects.tell(found.encode(), self._within, at_least(deadline), self._host).decode()
         if not found.isdecimal():
             self.told = True
             raise RendezvousError(found)
@@ -123,7 +124,7 @@ class Growth(Generic[G]):
                 if self._size + count >= size or not until.left():
                     return str(count)
                 if self._size > 1:
-                    self._calls.look(1, self._within, until)
+                    self._calls.look(int(self._rank == 0), self._within, Deadline(_FORMING))
                 time.sleep(_POLL)
         except RendezvousError as error:
             return str(error)
@@ -135,21 +136,16 @@ class Growth(Generic[G]):
         with explained("this group cannot grow"), closing(self._porch.door()) as door:
             card = terms.card(door, self._rank).pack()
             members = self._objects.collect(card, self._within, at_least(deadline))
-            text = self._admit(members, terms).pack() if self._rank == 0 else b""
-            admission = Admission.unpack(self._objects.tell(text, self._within, at_least(deadline)))
+            text = self._admit(members, terms).pack() if self._rank == self._host else b""
+            admission = Admission.unpack(self._objects.tell(text, self._within, at_least(deadline), self._host))
             if len(admission.cards) == self._size:
                 return None
             limit = Deadline(min(deadline.left() / 2, _FORMING))
             self._in_turn(lambda: self._link(door, admission._replace(rank=self._rank), terms, limit), deadline)
-            missing = self._missing if self._linked is None else []
-            told = self._objects.collect(json.dumps(missing).encode(), self._within, at_least(deadline))
-            late = {rank for ranks in map(json.loads, told) for rank in ranks}
-            if self._linked is not None and not late:
+            if self._all_linked(deadline) and self._linked is not None:
                 return self._committed(self._linked, admission, limit)
-            self.abandon()
-            if self._rank == 0:
-                self._porch.send_away([self._callers[rank - self._size] for rank in late if rank >= self._size])
-            return None
+        self.abandon()
+        return None
 
     def _link(self, door: Door, admission: Admission, terms: Terms, limit: Deadline) -> None:
         self._linked = link(door, admission, terms, limit, self._look)
@@ -163,6 +159,16 @@ class Growth(Generic[G]):
             self.commit.end(error)
         elif error is not None and self._made is not None:
             self._made._close(error)
+
+    def _all_linked(self, deadline: Deadline) -> bool:
+        """Whether all members have; who did not come to them is sent away."""
+        mine = [True, []] if self._linked is not None else [False, self._missing]
+        told = self._objects.collect(json.dumps(mine).encode(), self._within, at_least(deadline))
+        linked, missed = zip(*map(json.loads, told), strict=True)
+        if self._rank == self._host:
+            late = {rank - self._size for ranks in missed for rank in ranks if rank >= self._size}
+            self._porch.send_away([self._callers[place] for place in late])
+        return all(linked)
 
     def _admit(self, members: list[bytes], terms: Terms) -> Admission:
         """Tell those that wait where to come to. What they and the members have to know."""

@@ -37,6 +37,7 @@ class Membership(Member):
         self._next: Self | None = None  # what has taken the place of this group
         self._history: tuple[Loss, ...] = ()
         self._porch: Porch | None = None  # where others can join it; a subgroup has none
+        self._host: int | None = None  # the rank that lets them in
 
     @abstractmethod
     def _made(self, rank: int, links: Links, wire: int) -> Self:
@@ -145,10 +146,11 @@ class Membership(Member):
     def pending(self, *, timeout: float | None = None) -> int:
         """How many wait to join this group (`hocket.join`), the same number on all ranks. All of them call it.
 
-        A call of a few microseconds on one host; rank 0 looks 50 times a second at most. Raises RendezvousError where
+        A call of a few microseconds on one host; one rank looks 50 times a second at most. Raises RendezvousError where
         nobody can join: a subgroup, and a world of one that was started without a meeting point; else as other calls.
         """
-        return self._growth("pending()").waiting(Deadline(self._go.seconds(timeout)))
+        deadline = Deadline(self._go.seconds(timeout))
+        return self._growth("pending()", deadline).waiting(deadline)
 
     def grow(self, size: int | None = None, *, timeout: float | None = None) -> Self:
         """A new group, in which those that wait to join have the ranks behind the present ones; this one is closed.
@@ -173,7 +175,7 @@ class Membership(Member):
         try:
             if not self._calls.broken:
                 with self._forming:
-                    return self._grow(self._growth("grow()"), deadline, least)
+                    return self._grow(self._growth("grow()", deadline), deadline, least)
         except (PeerLost, GroupBroken) as error:
             why = error.__cause__ if isinstance(error, GroupBroken) else error
             if not isinstance(why, PeerLost) or not deadline.left():
@@ -202,10 +204,13 @@ class Membership(Member):
             )
         return self
 
-    def _growth(self, within: str) -> Growth[Self]:
+    def _growth(self, within: str, deadline: Deadline) -> Growth[Self]:
         if self._porch is None:
             raise RendezvousError("nobody can join this group: only one that hocket.init or hocket.join made can grow")
-        return Growth(self, self._go.native.topology.wire, self._porch, self._made, within)
+        if self._host is None:
+            here = self._objects.collect(b"here" * self._porch.is_here, within, at_least(deadline))
+            self._host = next((rank for rank, word in enumerate(here) if word), 0)
+        return Growth(self, self._host, self._porch, self._made, within)
 
 
 def assembled(size: int, meet: Callable[[int], Links]) -> Links:

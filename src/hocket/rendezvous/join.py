@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ from .foreign import ForeignStore
 from .links import Links, Terms, connect
 from .mesh import Gone
 from .server import CLOSED, StoreServer
-from .sockets import explained, reason
+from .sockets import SLACK, explained, reason
 from .store import MET, Absent, Closed, Left, Store, reach_store
 
 
@@ -110,6 +111,17 @@ def _door(config: Config, deadline: Deadline) -> Door:
     if config.peers:
         return Door.at(config.own, config.rank, deadline)
     return Door.open(config.towards, config.sockets.interface)
+
+
+@cache
+def announce() -> None:
+    """Tell hocket's own launcher, if it has started this process, that ranks have met elsewhere than in its store: from
+    now on the others may go on without one that fails. It has to be told once."""
+    with suppress(RendezvousError):
+        config = Config.from_env()
+        if config.launcher == HOCKET_RUN:
+            with closing(reach_store(config.meeting_points, config.secret, Deadline(SLACK))) as store:
+                store.set(MET, b"")
 
 
 _Link: TypeAlias = "Callable[[Store], Links]"

@@ -6,9 +6,10 @@ admit/1/0, admit/1/1       what the second of them is told, one time after anoth
 ```
 
 These notes lie in a store: the launcher's, a folder, or somebody else's. Where rank 0 held the one in which the ranks
-first met, the lowest rank of the group holds the porch from the first time on that it looks who waits: at the address
-where they met, or at the same port of its own host; or, where each rank has a URL of its own, there. Who waits and
-loses sight of it comes again. All notes are sealed with the job's secret (`seal`).
+first met, the lowest rank on that host holds the porch from the first time on that it looks who waits, at the same
+address; where nobody is left there the lowest of all does, at the same port of its own host. Where each rank has a URL
+of its own it is at that of the lowest. Who waits and loses sight of it comes again. All notes are sealed with the job's
+secret (`seal`).
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from .interfaces import own_address
 from .links import Terms
 from .seal import seal, unseal
 from .server import StoreServer
-from .sockets import explained, finish, reach
+from .sockets import explained, finish, listen, reach
 from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
 _READS = 0.2  # seconds of one of them: anybody may have left thousands of notes there
 _OPENS = 1.0  # seconds before it is tried again to open a porch that could not be
 _ANSWER = 5.0  # seconds for a store to answer
+_PROBES = 1.0  # seconds between two looks whether they are still there: each leaves a trace at their doors
 _PROBE = 200  # milliseconds for somebody's kernel to say that nobody listens there any more
 _AGAIN = 0.05  # seconds before one that waits and has lost sight of the porch looks for it again
 
@@ -84,7 +86,7 @@ class Admission(NamedTuple):
 
 
 class Porch:
-    """As one rank sees it. Only the lowest of a group looks who waits, and lets them in."""
+    """As one rank sees it. Only one of a group looks who waits, and lets them in."""
 
     def __init__(self, config: Config, foreign: ForeignStore | None = None) -> None:
         self._config, self._foreign = config, foreign
@@ -94,10 +96,11 @@ class Porch:
         self._server: StoreServer | None = None
         self._seen = 0  # numbers
         self._callers: list[Caller] = []
-        self._again = Deadline(0.0)
+        self._again = self._probed = Deadline(0.0)
         self._failed: RendezvousError | None = None
         self.admitted: set[str] = set()
         _porches.add(self)
+        weakref.finalize(self, self._undo.close)
 
     def again(self) -> Porch:
         """Another one at the same place."""
@@ -107,6 +110,16 @@ class Porch:
     def leads_nowhere(self) -> bool:
         """Whether nobody can come, as there is no place at which the ranks met: a world of one."""
         return self._foreign is None and not self._addresses
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this rank can look who waits, at the place that all know: who is on another host than that cannot."""
+        config = self._config
+        if self._foreign is not None or config.peers or not config.address.startswith("tcp://"):
+            return True
+        with suppress(OSError, RendezvousError), listen(tcp_url(host_and_port(config.address)[0], 0)):
+            return True
+        return False
 
     @property
     def terms(self) -> Terms:
@@ -136,10 +149,11 @@ class Porch:
             self.close()
             self._failed, self._again = error, Deadline(_OPENS)
             raise
-        here = whereabouts()
-        self._callers = [
-            one for one in self._callers if one.card.address not in self.admitted and _is_there(one.card, here)
-        ]
+        self._callers = [one for one in self._callers if one.card.address not in self.admitted]
+        if not self._probed.left():
+            here = whereabouts()
+            self._callers = [one for one in self._callers if _is_there(one.card, here)]
+            self._probed = Deadline(_PROBES)
         self._failed, self._again = None, Deadline(_LOOKS)
         return self._callers
 
@@ -171,7 +185,7 @@ class Porch:
         """Hold it no longer. It is opened anew where somebody looks."""
         self._store = self._server = None
         self._undo.close()
-        self._seen, self._callers = 0, []
+        self._seen, self._callers, self._probed = 0, [], Deadline(0.0)
 
     def forget(self) -> None:
         """In a forked child: what is open is the parent's, and lasts only as long as that has it."""

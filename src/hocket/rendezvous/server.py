@@ -74,7 +74,7 @@ class StoreServer:
         self._waiting: set[_Client] = set()  # those with a limit
         self._closed = ""  # the reason, once it is
         self._once = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name="hocket-store")
+        self._thread = threading.Thread(target=self._serve, name="hocket-store", daemon=True)
 
     def start(self) -> StoreServer:
         """Begin to serve. Returns itself."""

@@ -16,13 +16,14 @@ import torch.distributed as dist
 from . import functional
 from .group import ProcessGroup
 from .mixed import Mixed, elsewhere
+from .recovery import given, recover
 
-__all__ = ["ProcessGroup"]
+__all__ = ["ProcessGroup", "recover"]
 
 
 def _create(options: Any, backend_options: Any = None) -> ProcessGroup:
     """What torch calls for every new group, on each of its ranks."""
-    place = options.store, options.group_rank, options.group_size, options.timeout.total_seconds()
+    place = options.store, options.group_rank, options.group_size, options.timeout.total_seconds(), given.get()
     others = elsewhere()
     return ProcessGroup(*place) if others is None else Mixed(*place, others)
 

@@ -15,9 +15,11 @@ import torch.distributed as dist
 from ..calls.executor import Executor
 from ..config import job_protect, job_route, job_secret, job_sockets
 from ..deadline import Deadline
-from ..group import assemble
+from ..group import Group, assemble
+from ..group.recovery import Loss
 from ..places import made_at, place
 from ..rendezvous.foreign import ForeignStore
+from ..rendezvous.join import announce
 from ..rendezvous.links import Links, Terms, connect
 from . import last_words
 from .profiling import event, followed
@@ -44,11 +46,11 @@ class Base(dist.ProcessGroup):
     # What torch asks of `_get_backend(device)`, which is this group too.
     supports_coalescing = supports_splitting = supports_time_estimate = False
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, group: Group | None = None) -> None:
         super().__init__(rank, size)
         self._store, self._rank, self._size = store, rank, size
         self._name = self._description = ""
-        self._group = assemble(rank, size, timeout, partial(self._connect, timeout), protect=job_protect())
+        self._group = group or assemble(rank, size, timeout, partial(self._connect, timeout), protect=job_protect())
         self._executor = Executor()
         # As many as there are futures of messages, which nobody else may wait for.
         self._waiters = ThreadPoolExecutor(1 << 16, "hocket-message")
@@ -59,7 +61,9 @@ class Base(dist.ProcessGroup):
     def _connect(self, timeout: float, fd: int) -> Links:
         notes, terms = ForeignStore(self._store), Terms.of(job_secret(), job_route(), False, job_sockets())
         meeting = notes.arrive(self._rank)
-        return connect(notes, self._rank, self._size, fd, timeout, f"{meeting}/", terms=terms)
+        links = connect(notes, self._rank, self._size, fd, timeout, f"{meeting}/", terms=terms)
+        announce()
+        return links
 
     # ---- how a call is made ------------------------------------------------------------------------------------------
 
@@ -137,6 +141,11 @@ class Base(dist.ProcessGroup):
 
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
+
+    @property
+    def history(self) -> tuple[Loss, ...]:
+        """What this group and those that it recovered from have been through: who was lost, and why."""
+        return self._group.history
 
     def get_group_store(self) -> Any:
         """The store that the ranks met in."""

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, _unregister_process_group
 from torch.distributed import distributed_c10d as c10d
 
+from ..group import Group
 from .group import ProcessGroup
 from .uncompiled import uncompiled
 
@@ -101,8 +102,10 @@ def _passing_on(name: str) -> Callable[..., Any]:
 class Mixed(ProcessGroup):
     """hocket's group for what is on the CPU, and torch's for what is elsewhere."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, elsewhere: Elsewhere) -> None:
-        super().__init__(store, rank, size, timeout)
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: float, group: Group | None, elsewhere: Elsewhere
+    ) -> None:
+        super().__init__(store, rank, size, timeout, group)
         self._elsewhere, self._types = elsewhere, {device.type for device in elsewhere.devices}
         self.bound_device_id = elsewhere.group.bound_device_id
         for device in elsewhere.devices:  # for what C++ asks of the group by itself

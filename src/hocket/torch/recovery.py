@@ -1,0 +1,104 @@
+"""How a program goes on, in torch's world, with the ranks that are left.
+
+```
+recover   hocket's group gives its ranks that are left a new one: the same members on all of them
+meet      the first of them holds a store for the groups to come, and tells the others where
+destroy   torch's groups end, with all that is in flight in them
+init      torch.distributed begins again, over the new group
+```
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import ExitStack
+from contextvars import ContextVar
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from ..config import job_route, job_sockets
+from ..deadline import Deadline
+from ..errors import HocketError
+from ..group import Group
+from ..rendezvous.interfaces import own_address
+from ..rendezvous.sockets import SLACK, listen
+from .group import ProcessGroup
+
+_SOON = 1e-3  # seconds: what is left of a deadline that has passed
+
+# The group that the default process group is made over, where there is one: else its ranks meet in torch's store.
+given: ContextVar[Group | None] = ContextVar("given", default=None)
+
+
+def recover(timeout: float | None = None, *, allow_minority: bool = False) -> ProcessGroup:
+    """Begin torch.distributed again with the ranks that are left, after an error has ended the default group.
+
+    All of them call it, as they would `hocket.Group.recover`, whose `timeout` and `allow_minority` these are, and which
+    raises what this raises. Ranks are renumbered in order. The new default group, which is given back, has the backend
+    and the timeout of the old one; its `history` tells who was lost. All other groups are gone, as after
+    `destroy_process_group`: make them anew. RANK and WORLD_SIZE stay what they were.
+
+    A DDP model is to be wrapped anew: `model = DDP(model.module)`. Ranks may differ by the step that failed:
+    examples/elastic_ddp.py shows how they take its result from the rank that is furthest.
+    """
+    old = c10d._get_default_group()
+    if not isinstance(old, ProcessGroup):
+        raise TypeError(f"recover() is for a default group of hocket's, and this one is of {dist.get_backend()}")
+    deadline = Deadline(old._group.timeout if timeout is None else timeout)
+
+    def left(group: Group, seconds: float | None) -> tuple[Group, dist.Store]:
+        group = undo.enter_context(group.recover(seconds, allow_minority=allow_minority))
+        try:
+            return group, _meet(group, deadline)
+        except (HocketError, dist.DistError):  # another rank is lost
+            return left(group, deadline.left() or _SOON)
+
+    with ExitStack() as undo:  # whoever fails in the middle of it leaves, and the others are told
+        group, store = left(old._group, timeout)
+        _begin(store, group, dist.get_backend(), old.bound_device_id)
+        undo.pop_all()
+    new = c10d._get_default_group()
+    assert isinstance(new, ProcessGroup)
+    return new
+
+
+def _meet(group: Group, deadline: Deadline) -> dist.Store:
+    """Where the ranks of later groups will meet: a store of torch's, at an address of rank 0, which holds it."""
+    held, place = None, None
+    if group.rank == 0:
+        far = own_address(job_route(), job_sockets().interface) if group.topology.hosts > 1 else ""
+        listener = listen(far or "tcp://127.0.0.1:0")
+        host, port, *_ = place = listener.getsockname()
+        held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    host, port, *_ = group.broadcast_object(place, timeout=max(deadline.left(), _SOON))
+    store = held or dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=SLACK))
+    store.set_timeout(timedelta(seconds=group.timeout))
+    return store
+
+
+def _begin(store: dist.Store, group: Group, backend: str, device: torch.device | None) -> None:
+    """End torch's groups, and make the default one anew. What is in flight in a group whose ranks are all alive may
+    never be answered, and is not waited for."""
+    groups = list(c10d._world.pg_map)
+    _let_go(groups)
+    for each in reversed(groups):
+        each.abort()
+    dist.destroy_process_group()
+    place = {"store": store, "rank": group.rank, "world_size": group.size}
+    handed = given.set(group)
+    try:
+        dist.init_process_group(backend, **place, timeout=timedelta(seconds=group.timeout), device_id=device)
+    finally:
+        given.reset(handed)
+
+
+def _let_go(groups: list[dist.ProcessGroup]) -> None:
+    """DDP models over these groups let go of their parameters, which others are to take up. The models themselves may
+    be held for longer, as by the traceback of an error."""
+    for holder in gc.get_referrers(*groups):
+        reducer = (holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})).get("reducer")
+        if isinstance(reducer, dist.Reducer):
+            reducer._remove_autograd_hooks()
