@@ -118,7 +118,7 @@ class Listener {
         boxes_{link_.mirror(), own_.box, other_.box},
         bell_(listener, boxes_, {&link_, nullptr, nullptr}, {-1, -1, -1}, size),
         settlement_(
-            listener, boxes_, true, [] { return Ranks(); }, [] {}),
+            listener, boxes_, {talker}, [] { return Ranks(); }, [] {}),
         board_(listener, boxes_, settlement_),
         liveness_(listener, boxes_, {-1, -1, -1}, {-1, -1, -1}, std::chrono::seconds(1), std::chrono::seconds(2)),
         ears_(boxes_, bell_, board_),
