@@ -368,7 +368,7 @@ def interrupted_between(_: Any, folder: str, moment: str) -> Any:
 
             setattr(owner, name, interrupt)
             with pytest.raises(KeyboardInterrupt):
-                group.grow()
+                group.grow(3)
         with contextlib.suppress(hocket.HocketError):
             group = group.grow(3)
         if group.size < 3:  # it was interrupted before it was everybody's

@@ -63,7 +63,8 @@ def elastic(
 
     `state` is a dict of arrays (NumPy's, torch's), numbers, texts, dicts, lists, tuples and None, and of what has
     state_dict() and load_state_dict(); it is the same on all ranks, at first as it is on rank 0, and is changed in
-    place. A commit copies it. To others it travels as arrays, by broadcast.
+    place. A commit copies it. To others it travels as arrays, by broadcast; arrays in it that share memory do so
+    afterwards only where they did before.
 
     Without `group`, ranks meet by `hocket.init(timeout)`, or join where their launcher has started them again
     (`hocket run --max-restarts`). The group is closed at the end, whatever has become of it. A rank that the others
@@ -127,7 +128,7 @@ class _Loop:
             self.group = self.group.grow(*(self._min_size,) * missing, timeout=self._patience if missing else None)
         except _PASSING as error:
             self.group = self.group._latest  # it may have recovered first
-            if self.group._calls.usable:  # too few have come
+            if isinstance(error, CollectiveTimeout) and error.completed is None:  # no call's: too few have come
                 raise
             self._after(error)
 

@@ -175,7 +175,7 @@ class Membership(Member):
         try:
             if not self._calls.broken:
                 with self._forming:
-                    return self._grow(self._growth("grow()", deadline), deadline, least)
+                    return self._grow(self._growth(f"grow({least or ''})", deadline), deadline, least)
         except (PeerLost, GroupBroken) as error:
             why = error.__cause__ if isinstance(error, GroupBroken) else error
             if not isinstance(why, PeerLost) or not deadline.left():
