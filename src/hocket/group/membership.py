@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,7 +35,8 @@ class Membership(Member):
         self._forming = threading.Lock()  # of a group of those that are left, or of more
         self._recovery: Recovery | None = None
         self._growing: Growth[Self] | None = None  # the latest
-        self._next: Self | None = None  # what has taken the place of this group
+        self._next: Self | None = None  # the last of those that have taken the place of this group, one after another
+        self._elders: weakref.WeakSet[Self] = weakref.WeakSet()  # whose place it has taken itself
         self._history: tuple[Loss, ...] = ()
         self._porch: Porch | None = None  # where others can join it; a subgroup has none
         self._host: int | None = None  # the rank that lets them in
@@ -119,19 +121,22 @@ class Membership(Member):
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place. Again, where this rank was interrupted in it."""
         group._history, group._porch = (*self._history, *losses), self._porch
-        self._next = group
+        group._elders = weakref.WeakSet([*self._elders, self])
+        for elder in group._elders:  # who still holds one of them does not hold all that came between
+            elder._next, elder._growing = group, None
         self._close(None)
         return group
 
     @property
     def _latest(self) -> Self:
-        """The last of those that have taken its place, one after another; itself, if none has."""
-        return self if self._next is None else self._next._latest
+        """The last of those that have taken its place; itself, if none has."""
+        return self if self._next is None else self._next
 
     def _after(self) -> Self | None:
         """The group that has taken the place of this one: for who has lost it, by an interrupt as it came about, or by
         an error in what was to follow."""
-        commit = self._growing.commit if self._growing is not None else None
+        growing = self._growing
+        commit = growing.commit if growing is not None else None
         if self._next is None and commit is not None and commit.may_count:
             return self._left_for(commit.group)
         return self._next
