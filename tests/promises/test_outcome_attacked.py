@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.group import membership
 from moments import stopped
 from worlds import Died, World, raised
 
@@ -70,9 +71,9 @@ def fails(group: Any) -> str:
 def recovers(group: Any, how: str, step: str, turn: int) -> tuple[list[int], list[hocket.group.Loss]]:
     """The ranks of the group in which calls succeed at last, by their numbers in this one; and its history."""
     fails(group)
-    recovery, me = hocket.group.Recovery, group.rank
+    recovery, me = membership.Recovery, group.rank
     wired = lambda endpoint, *rest: recovery(Tripwire(endpoint, step, turn, FIRE[how]), *rest)  # noqa: E731
-    with mock.patch.object(hocket.group, "Recovery", wired if me == 1 else recovery):
+    with mock.patch.object(membership, "Recovery", wired if me == 1 else recovery):
         try:
             new = group.recover(LIMIT)
         except KeyboardInterrupt:

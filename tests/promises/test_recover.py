@@ -208,32 +208,29 @@ def test_who_does_not_come_in_time_is_left_out(own: Own, signs: Signs) -> None:
     assert own(4).outcomes(one_is_late, signs)[1:] == [2, None, 2]
 
 
-def interrupted_in_the_end(group: Any) -> str:
-    """Rank 0 is interrupted while recover() closes the old group; what was on its stack is kept, as by a debugger."""
+def interrupted_in_the_end(group: Any) -> int:
+    """Rank 0 is interrupted while recover() closes the old group. It calls it once more."""
     x = np.ones(10)
     group.all_reduce(x)
     if group.rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(hocket.HocketError):
         group.all_reduce(x)
-    if group.rank == 1:
-        new = group.recover(timeout=20, allow_minority=True)
-        with pytest.raises(hocket.HocketError) as caught:
-            new.all_reduce(x, timeout=20)
-        return type(caught.value).__name__
+    if group.rank == 0:
 
-    def interrupt(_: object) -> None:
-        del group._close
-        raise KeyboardInterrupt
+        def interrupt(_: object) -> None:
+            del group._close
+            raise KeyboardInterrupt
 
-    group._close = interrupt
-    with pytest.raises(KeyboardInterrupt) as kept:
-        group.recover(timeout=20, allow_minority=True)
-    globals()["kept"] = kept
-    return "interrupted"
+        group._close = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            group.recover(timeout=20, allow_minority=True)
+    new = group.recover(timeout=20, allow_minority=True)
+    works(new, [0, 1])
+    new.close()
+    return new.size
 
 
-def test_an_interrupt_at_the_very_end_is_told(own: Own) -> None:
-    """The new group is there, and this rank has not got it: the others do not wait for it until their deadline."""
-    zero, one, _ = own(3).outcomes(interrupted_in_the_end)
-    assert (zero, one) == ("interrupted", "PeerLost")
+def test_an_interrupt_at_the_very_end(own: Own) -> None:
+    """The new group is there, and this rank has not got it: it is not lost."""
+    assert own(3).outcomes(interrupted_in_the_end)[:2] == [2, 2]
