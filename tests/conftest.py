@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from worlds import TRANSPORTS, USUAL, World, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it has in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
