@@ -22,6 +22,16 @@ msghdr as_message(std::span<iovec> parts) {
 // Where the kernel gave up, it also tells what the way said last.
 bool is_cut(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
+std::span<iovec> without(std::span<iovec> parts, size_t bytes) {
+  while (!parts.empty() && bytes >= parts.front().iov_len) {
+    bytes -= parts.front().iov_len;
+    parts = parts.subspan(1);
+  }
+  if (bytes != 0)
+    parts.front() = {static_cast<std::byte*>(parts.front().iov_base) + bytes, parts.front().iov_len - bytes};
+  return parts;
+}
+
 ssize_t Pipe::send(std::span<iovec> parts) {
   const msghdr message = as_message(parts);
   return sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -36,6 +46,13 @@ ssize_t Pipe::receive(std::span<iovec> parts) {
 void Pipe::limit(std::chrono::milliseconds time) {
   const auto most = static_cast<unsigned>(time.count());
   setsockopt(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof most);
+}
+
+bool Pipe::is_silent(std::chrono::milliseconds time) const {
+  tcp_info found{};
+  socklen_t length = sizeof found;
+  if (getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &found, &length) != 0) return false;
+  return found.tcpi_unacked != 0 && found.tcpi_last_ack_recv > static_cast<uint64_t>(time.count());
 }
 
 void Pipe::shut() { shutdown(socket_, SHUT_WR); }

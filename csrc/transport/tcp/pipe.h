@@ -15,6 +15,8 @@ namespace hocket::tcp {
 
 // Whether it tells of a connection that the other end is not reached by any more.
 bool is_cut(int error);
+// Steps over the first `bytes` of them.
+std::span<iovec> without(std::span<iovec> parts, size_t bytes);
 
 class Pipe {
  public:
@@ -45,6 +47,9 @@ class Pipe {
   virtual std::chrono::microseconds arm() { return std::chrono::microseconds::max(); }
   // Has the kernel end it where nothing that was sent is acknowledged, or may be sent, for so long; zero: it decides.
   virtual void limit(std::chrono::milliseconds time);
+  // Whether the kernel has waited for so long for a word that what was sent has arrived. That of a process that is
+  // stopped says so, too.
+  virtual bool is_silent(std::chrono::milliseconds time) const;
   // Nothing more will be sent.
   virtual void shut();
   // Nothing more is asked of it, and the socket is about to be closed.

@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::chrono::milliseconds between_looks{1};
 
-// Steps over the first `bytes` of them.
-std::span<iovec> without(std::span<iovec> parts, size_t bytes) {
-  while (!parts.empty() && bytes >= parts.front().iov_len) {
-    bytes -= parts.front().iov_len;
-    parts = parts.subspan(1);
-  }
-  if (bytes != 0)
-    parts.front() = {static_cast<std::byte*>(parts.front().iov_base) + bytes, parts.front().iov_len - bytes};
-  return parts;
-}
-
 }  // namespace
 
 Stripes::Stripes(std::vector<std::shared_ptr<Pipe>> pipes)
