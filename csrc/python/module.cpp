@@ -18,6 +18,7 @@
 #include "python/tls.h"
 #include "python/ucx.h"
 #include "transport/endpoint.h"
+#include "transport/tcp/fallback.h"
 #include "transport/tcp/stripes.h"
 
 namespace hocket {
@@ -322,6 +323,14 @@ NB_MODULE(_core, m) {
 
   nb::class_<tcp::Pipe>(m, "Pipe").def(nb::init<int>(), "socket"_a);
   nb::class_<tcp::Stripes, tcp::Pipe>(m, "Stripes").def(nb::init<std::vector<std::shared_ptr<tcp::Pipe>>>(), "pipes"_a);
+  nb::class_<tcp::Fallback, tcp::Pipe>(m, "Fallback")
+      .def(
+          "__init__",
+          [](tcp::Fallback* self, std::vector<std::shared_ptr<tcp::Pipe>> ways, double patience) {
+            new (self) tcp::Fallback(std::move(ways), std::chrono::milliseconds(std::llround(1000 * patience)));
+          },
+          "ways"_a, "patience"_a)
+      .def_prop_ro("way", &tcp::Fallback::way);
   bind_tls(m);
   bind_ucx(m);
   bind_requests(m);

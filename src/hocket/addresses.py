@@ -46,21 +46,28 @@ def tcp_url(host: str, port: int, name: str = "") -> str:
 
 class Peer(NamedTuple):
     """Where one rank can be reached: by a Unix socket, "@hocket-1000-job7", and by TCP, "tcp://host:port"; one of the
-    two may be empty. `ways` are what others may talk over with it once they are there, "ucx" and "tcp"."""
+    two may be empty. `ways` are what others may talk over with it once they are there, "ucx" and "tcp"; `spare` is by
+    what address they go on where the way over `far` breaks."""
 
     near: str = ""
     far: str = ""
     ways: tuple[str, ...] = ("tcp",)
+    spare: str = ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """Those that it has, the nearest first."""
         return tuple(filter(None, self[:2]))
 
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those, and the spare one."""
+        return (*self.addresses, *filter(None, [self.spare]))
+
 
 def peers(urls: Sequence[str | Sequence[str]]) -> tuple[Peer, ...]:
-    """The ranks' places, of a URL for each, or of several to fall back to: ipc://, rdma:// and tcp://, one of each; the
-    last two of one host and port.
+    """The ranks' places, of a URL for each, or of several to fall back to: ipc://, rdma:// and tcp://, one of each, the
+    last two of one host and port; and another tcp://, over which what goes by these goes on where they break.
 
     Raises TypeError for what is no such list, and ValueError for a URL that cannot be meant, or is there twice.
     """
@@ -71,7 +78,7 @@ def peers(urls: Sequence[str | Sequence[str]]) -> tuple[Peer, ...]:
     found = tuple(_peer(rank, each) for rank, each in enumerate(urls))
     seen: dict[str, int] = {}
     for rank, peer in enumerate(found):
-        for address in peer.addresses:
+        for address in peer.all:
             if address in seen:
                 raise ValueError(f"ranks {seen[address]} and {rank} of peers have one URL: each listens at its own")
             seen[address] = rank
@@ -82,16 +89,21 @@ def _peer(rank: int, given: str | Sequence[str]) -> Peer:
     urls = [given] if isinstance(given, str) else given
     if not isinstance(urls, Sequence) or not urls or not all(isinstance(url, str) for url in urls):
         raise TypeError(f"rank {rank} of peers is a URL, or a list of URLs to fall back to, not {given!r:.80}")
-    parts = dict(_reached(rank, url) for url in urls)
-    if len(parts) < len(urls):
-        raise ValueError(f"rank {rank} of peers has {len(urls)} URLs: one ipc://, rdma:// and tcp:// each are enough")
+    found = [_reached(rank, url) for url in urls]
+    spare = found.pop()[1] if len(found) > 1 and found[-1][0] == "tcp" and "tcp" in dict(found[:-1]) else ""
+    parts = dict(found)
+    if len(parts) < len(found):
+        raise ValueError(
+            f"rank {rank} of peers has {len(urls)} URLs: one ipc://, rdma:// and tcp:// each are enough, and a last tcp:// "
+            "for when these break"
+        )
     far = {parts[way] for way in ("ucx", "tcp") if way in parts}
     if len(far) > 1:
         raise ValueError(
             f"rank {rank} of peers has {urls}: its rdma:// and tcp:// are one host and port, where it listens for both"
         )
     ways = tuple(way for way in ("ucx", "tcp") if way in parts)
-    return Peer(parts.get("near", ""), "".join(far), ways or ("tcp",))
+    return Peer(parts.get("near", ""), "".join(far), ways or ("tcp",), spare)
 
 
 def _reached(rank: int, url: str) -> tuple[str, str]:

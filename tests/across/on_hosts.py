@@ -64,6 +64,28 @@ def collectives(group: hocket.Group) -> None:
         same(again(), np.full(9, n * (n + 1) / 2))
 
 
+def falls_back(group: hocket.Group) -> None:
+    """Calls and messages, in place and not, until the first way to somebody has broken, and for a while after."""
+    rank, n = group.rank, group.size
+    left, turn = 40, 0
+    while left:
+        every = [data(r, 1 + (turn * 7919) % 300_000) + turn for r in range(n)]
+        x, total = every[rank].copy(), np.sum(every, axis=0)
+        same(group.all_reduce(x), total)
+        same(group.all_reduce(x, out=x), total)
+        sent = group.send(every[rank], (rank + 1) % n, tag=3, async_op=True)
+        same(group.recv((rank - 1) % n, tag=3), every[(rank - 1) % n])
+        sent.wait()
+        fallen = group.all_reduce(float("fallback" in group.transports))
+        left -= bool(fallen)
+        turn += 1
+        if turn == 5 and rank == 0:
+            say({"pid": os.getpid()})
+    lost = [peer.fallbacks for peer in group.metrics().peers]
+    assert lost == [int(name == "fallback") for name in group.transports], lost
+    say({"by": group.transports})
+
+
 def hierarchical(group: hocket.Group) -> None:
     """What knows where the ranks lie, and every root; in place, and with what is too long for one segment."""
     rank, n = group.rank, group.size

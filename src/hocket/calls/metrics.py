@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .._core import Messages
@@ -33,7 +34,8 @@ class CallMetrics(NamedTuple):
 
 class PeerMetrics(NamedTuple):
     """What went to one rank and came from it, over `transport` (as in `Group.transports`): bytes of collectives' plans,
-    whichever way they went, and messages of `send` and `recv`, each when it was over."""
+    whichever way they went, and messages of `send` and `recv`, each when it was over. `fallbacks` counts the ways to it
+    that have broken, while it lived and another one was there."""
 
     rank: int
     transport: str
@@ -43,6 +45,7 @@ class PeerMetrics(NamedTuple):
     message_bytes_sent: int
     messages_received: int
     message_bytes_received: int
+    fallbacks: int = 0
 
 
 class Metrics(NamedTuple):
@@ -53,14 +56,20 @@ class Metrics(NamedTuple):
     errors: dict[str, int]
 
 
-def collect(native: Native, messages: Messages, session: Session, transports: tuple[str, ...]) -> Metrics:
+def collect(
+    native: Native,
+    messages: Messages,
+    session: Session,
+    transports: tuple[str, ...],
+    ways_lost: Callable[[int], int],
+) -> Metrics:
     """All of it, as of now."""
     calls = (
         CallMetrics(*kind, meter.calls, meter.bytes, meter.seconds, meter.waiting)
         for kind, meter in sorted(native.meters.copy().items())
     )
     peers = (
-        PeerMetrics(rank, transport, *native.traffic.of(rank), *messages.moved(rank))
+        PeerMetrics(rank, transport, *native.traffic.of(rank), *messages.moved(rank), ways_lost(rank))
         for rank, transport in enumerate(transports)
     )
     return Metrics(tuple(call for call in calls if call.calls), tuple(peers), dict(session.errors))

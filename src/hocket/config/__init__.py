@@ -25,6 +25,7 @@ and tcp: without shm those of one host talk as those of different hosts do, and 
 that HOCKET_UCX names, or that is found, by what UCX_TLS says, but for TCP. HOCKET_TCP_CONGESTION names the congestion
 control of the job's sockets (cubic where the kernel has it, else its own default). HOCKET_SOCKET_IFNAME names the
 interface by which a rank is reached, in NCCL's forms; else it is the one that the way to the others takes.
+HOCKET_FALLBACK_IFNAME names another one, by which a rank is reached when the way over the first has broken.
 HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA name the files, in PEM, with which these sockets speak TLS;
 HOCKET_INTEGRITY=1 has them carry checksums. HOCKET_TCP_STREAMS says over how many of them goes what two ranks of
 different hosts send each other. HOCKET_HEARTBEAT_TIMEOUT says after how many seconds one of which nothing is heard is
@@ -69,8 +70,9 @@ class SocketOptions:
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
     encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
     is to be measured; over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
-    libucp that is to be used, and what that may use, as UCX_TLS has it; how many sockets a link of TCP has; and
-    after how many seconds of silence it is given up."""
+    libucp that is to be used, and what that may use, as UCX_TLS has it; how many sockets a link of TCP has;
+    after how many seconds of silence it is given up; and over which other interface, in the same forms, it goes on where
+    the first way breaks (empty: there is none)."""
 
     congestion: str = ""
     interface: str = ""
@@ -82,6 +84,7 @@ class SocketOptions:
     ucx_transports: str = NO_TCP
     streams: int = 1
     life: float = LIFE
+    fallback: str = ""
 
 
 @dataclass(frozen=True)
@@ -337,6 +340,7 @@ def job_sockets(environ: Environ = os.environ) -> SocketOptions:
         _ucx_transports(environ.get("UCX_TLS", "")),
         number(environ, name, 1, MOST_STREAMS),
         seconds(environ, "HOCKET_HEARTBEAT_TIMEOUT", LIFE, LEAST_LIFE, MOST_LIFE),
+        environ.get("HOCKET_FALLBACK_IFNAME", ""),
     )
 
 
@@ -349,6 +353,7 @@ def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
     names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
+    names |= {"HOCKET_FALLBACK_IFNAME"}
     names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
     names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
     names |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}

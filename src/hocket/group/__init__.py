@@ -113,8 +113,10 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
     @property
     def transports(self) -> tuple[str, ...]:
         """How this rank reaches each rank: "self", "shm" (shared memory), "tcp", "tls" (TCP, encrypted), or "ucx:" and
-        the transports that UCX has chosen, such as "ucx:rc_mlx5"; "tcp:4" is four connections."""
-        return self._transports
+        the transports that UCX has chosen, such as "ucx:rc_mlx5"; "tcp:4" is four connections. One
+        that goes by another way since the first has broken is "fallback"."""
+        lost = self._links.ways_lost
+        return tuple("fallback" if lost(rank) else name for rank, name in enumerate(self._transports))
 
     @property
     def timeout(self) -> float:
@@ -174,7 +176,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
     def metrics(self) -> Metrics:
         """What the calls and messages of this rank have cost so far, and which errors they raised. Always counted; a
         subgroup counts on its own, and a group that is closed keeps what it has counted."""
-        return collect(self._go.native, self._mail, self._calls, self._transports)
+        return collect(self._go.native, self._mail, self._calls, self._transports, self._links.ways_lost)
 
     def close(self) -> None:
         """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends

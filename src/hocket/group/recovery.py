@@ -232,7 +232,7 @@ def is_majority(places: Sequence[int], gone: Collection[int]) -> bool:
 def _door(terms: Terms) -> Door:
     """Where this host is cut off from others, those on it can still meet."""
     try:
-        return Door.open(terms.towards, terms.sockets.interface)
+        return Door.open(terms.towards, terms.sockets)
     except OSError as error:
         if error.errno not in _CUT_OFF:
             raise

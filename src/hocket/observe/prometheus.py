@@ -98,6 +98,7 @@ class _Collector:
         moved = CounterMetricFamily("hocket_peer_bytes", "Bytes that calls moved from rank to rank.", labels=peer)
         messages = CounterMetricFamily("hocket_messages", "Messages of send and recv.", labels=peer)
         lengths = CounterMetricFamily("hocket_message_bytes", "Bytes of these messages.", labels=peer)
+        fallbacks = CounterMetricFamily("hocket_fallbacks", "Ways to a rank that broke.", labels=[*own, "peer"])
         errors = CounterMetricFamily("hocket_errors", "Errors raised by calls.", labels=[*own, "error"])
         for group in self._groups():
             found, me = group.metrics(), [str(group.number), str(group.rank)]
@@ -118,6 +119,7 @@ class _Collector:
                 messages.add_metric(back, other.messages_received)
                 lengths.add_metric(out, other.message_bytes_sent)
                 lengths.add_metric(back, other.message_bytes_received)
+                fallbacks.add_metric([*me, str(other.rank)], other.fallbacks)
             for name, count in found.errors.items():
                 errors.add_metric([*me, name], count)
-        yield from (sizes, calls, vectors, seconds, moved, messages, lengths, errors)
+        yield from (sizes, calls, vectors, seconds, moved, messages, lengths, fallbacks, errors)

@@ -33,7 +33,8 @@ class Card:
     no memory with anybody. `ways` are what it may talk over to other hosts, "ucx" and "tcp", the best first; `ucx` is
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
     TCP connections that it would have with each rank of another host, and after `life` milliseconds of silence it would
-    give that one up; where it `traces` it writes a timeline.
+    give that one up; where it `traces` it writes a timeline. `spare` is where it listens
+    for what goes on there when the way over `remote` breaks; empty: nowhere.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class Card:
     streams: int = 1
     life: int = round(1000 * LIFE)
     traces: bool = False
+    spare: str = ""
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -74,6 +76,7 @@ class Card:
                     int(),
                     int(),
                     bool(),
+                    str(),
                 ] as found:
                     found[8] = tuple(map(str, ways))
                     return Card(*found)
@@ -146,6 +149,17 @@ def connections(cards: list[Card], ways: Sequence[Sequence[str]]) -> list[int]:
         _agree(cards, "HOCKET_TCP_STREAMS", [card.streams for card in cards], 1)
         _agree(cards, "HOCKET_HEARTBEAT_TIMEOUT", [card.life / 1000 for card in cards], LIFE)
     return [cards[0].streams if tuple(way) == ("tcp",) else 1 for way in ways]
+
+
+def spared(cards: list[Card], ways: Sequence[Sequence[str]], rank: int, *, upwards: bool) -> list[str]:
+    """Where what this rank has with each other one goes on when the first way breaks: at the other door of the one that
+    is dialled, by lower ranks (`upwards`) or by higher ones; or, behind UCX, over TCP at least. Empty: nowhere."""
+
+    def spare(peer: int) -> str:
+        dialled = cards[max(rank, peer) if upwards else min(rank, peer)]
+        return dialled.spare or (dialled.remote if tuple(ways[peer]) == ("ucx", "tcp") else "")
+
+    return [spare(peer) if ways[peer] and peer != rank else "" for peer in range(len(cards))]
 
 
 def _agree(cards: list[Card], name: str, values: Sequence[float], default: float) -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..addresses import Peer, tcp_url
+from ..config import SocketOptions
 from ..deadline import Deadline
 from .cards import Card, whereabouts
 from .interfaces import own_address
@@ -19,8 +20,9 @@ from .sockets import SLACK, explained, listen
 @dataclass
 class Door:
     """Where one rank listens while the ranks meet: for those of its host, and for others where there may be some, who
-    are told its `url`. Once its addresses are `told`, others may come at any time. Where ranks have URLs of their own,
-    rank 0's is the meeting point's, and nobody comes to its door: all doors are dialled `upwards`, by lower ranks."""
+    are told its `url`, and that of its `spare` socket, over which they go on where the first way breaks. Once its
+    addresses are `told`, others may come at any time. Where ranks have URLs of their own, rank 0's is the meeting
+    point's, and nobody comes to its door: all doors are dialled `upwards`, by lower ranks."""
 
     listener: socket.socket
     remote: socket.socket | None = None
@@ -28,18 +30,23 @@ class Door:
     url: str = ""
     told: bool = False
     upwards: bool = False
+    spare: socket.socket | None = None
+    spare_url: str = ""
 
     @staticmethod
-    def open(towards: str = "", interface: str = "") -> Door:
+    def open(towards: str = "", sockets: SocketOptions | None = None) -> Door:
         """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address, or on
         the one that is wished for."""
+        wishes = sockets or SocketOptions()
         name = secrets.token_hex(16)
         with ExitStack() as undo:
             door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
-            if towards and (own := own_address(towards, interface)):
-                door.remote = listen(own)
-                host, port, *_ = door.remote.getsockname()
-                door.url = tcp_url(host, port)
+            if towards and (own := own_address(towards, wishes.interface)):
+                door.remote = undo.enter_context(listen(own))
+                door.url = _url(door.remote)
+            if door.url and wishes.fallback:
+                door.spare = listen(own_address(towards, wishes.fallback, "HOCKET_FALLBACK_IFNAME"))
+                door.spare_url = _url(door.spare)
             undo.pop_all()
         return door
 
@@ -58,8 +65,9 @@ class Door:
         with ExitStack() as undo, explained(f"rank {rank} cannot listen at {' and '.join(own.addresses)}"):
             near = undo.enter_context(bind(own.near or f"@hocket-{name}", wait, held(own.near)))
             far = undo.enter_context(bind(own.far, wait, held(own.far))) if own.far else None
+            spare = undo.enter_context(bind(own.spare, wait, held(own.spare))) if own.spare else None
             undo.pop_all()
-        return Door(near, far, name, own.far, upwards=True)
+        return Door(near, far, name, own.far, upwards=True, spare=spare, spare_url=own.spare)
 
     @property
     def address(self) -> str:
@@ -69,7 +77,8 @@ class Door:
     def card(self, rank: int) -> Card:
         """What the others must know to come here."""
         doors = self.address, self.remote_address
-        return Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), *doors)
+        spare = f"{self.spare_url}#{self.name}" if self.spare_url else ""
+        return Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), *doors, spare=spare)
 
     @property
     def remote_address(self) -> str:
@@ -80,10 +89,16 @@ class Door:
     def listeners(self) -> list[tuple[socket.socket, bytes | None]]:
         """The sockets, and what they are called in proofs."""
         near: list[tuple[socket.socket, bytes | None]] = [(self.listener, None)]
-        return near if self.remote is None else [*near, (self.remote, self.name.encode())]
+        return near + [(sock, self.name.encode()) for sock in (self.remote, self.spare) if sock is not None]
 
     def close(self) -> None:
         """Listen no longer."""
         self.listener.close()
-        if self.remote is not None:
-            self.remote.close()
+        for sock in (self.remote, self.spare):
+            if sock is not None:
+                sock.close()
+
+
+def _url(sock: socket.socket) -> str:
+    host, port, *_ = sock.getsockname()
+    return tcp_url(host, port)

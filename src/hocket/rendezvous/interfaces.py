@@ -48,14 +48,15 @@ def interfaces() -> list[Interface]:
     return [Interface(name, address) for _, name in socket.if_nameindex() for address in _addresses(name)]
 
 
-def own_address(towards: str, wish: str = "") -> str:
+def own_address(towards: str, wish: str = "", variable: str = "HOCKET_SOCKET_IFNAME") -> str:
     """The address at which ranks of other hosts find this one, as a tcp:// URL with port 0: the one that is wished for,
     else the one by which the route to `towards` goes; of the same family as that. Where the ranks meet at no address,
     the route is that to the rest of the world, or any address will do, of IPv4 first; and it is empty where there is
     none."""
     at = Address.of(towards) if towards.startswith("tcp://") else None
     if wish:
-        return tcp_url(fitting(wish, interfaces(), None if at is None else at.family == socket.AF_INET6), 0)
+        v6 = None if at is None else at.family == socket.AF_INET6
+        return tcp_url(fitting(wish, interfaces(), v6, variable), 0)
     if at is not None:
         return _on_the_way(at)
     for somewhere in _SOMEWHERE:
@@ -71,7 +72,7 @@ def _on_the_way(at: Address) -> str:
         return tcp_url(probe.getsockname()[0], 0)
 
 
-def fitting(wish: str, found: list[Interface], v6: bool | None) -> str:
+def fitting(wish: str, found: list[Interface], v6: bool | None, variable: str = "HOCKET_SOCKET_IFNAME") -> str:
     """The first address that fits the wish, of IPv6, of IPv4, or of either, IPv4 first. Raises RendezvousError, which
     tells what there is."""
     excluded, text = wish.startswith("^"), wish.removeprefix("^")
@@ -90,7 +91,7 @@ def fitting(wish: str, found: list[Interface], v6: bool | None) -> str:
     kind = "" if v6 is None else f" of {'IPv6' if v6 else 'IPv4'}"
     there = ", ".join(f"{name} ({address})" for name, address in found) or "none"
     raise RendezvousError(
-        f'HOCKET_SOCKET_IFNAME is "{wish}", and no interface with an address{kind} fits: there are {there}'
+        f'{variable} is "{wish}", and no interface with an address{kind} fits: there are {there}'
     )
 
 

@@ -26,12 +26,12 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from .._core import Credentials, Pipe, Stripes, Ucx, UcxContext
+from .._core import Credentials, Fallback, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
 from ..config.observed import trace_folder
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .cards import Card, connections, exchange, places
+from .cards import Card, connections, exchange, places, spared
 from .doors import Door
 from .mesh import Look, Mesh
 from .sockets import explained, steer
@@ -85,7 +85,8 @@ class Links:
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
     has several; `close` closes them, too. `traces` tells which ranks write timelines. `key` is the group's: the same on
-    all of its ranks, and another one for every other group.
+    all of its ranks, and another one for every other group. `spares` are the sockets over which a link goes on where its
+    first way breaks, and `fallbacks` the pipes that do so.
     """
 
     places: list[int]
@@ -102,6 +103,8 @@ class Links:
     more: dict[int, list[socket.socket]] = field(default_factory=dict)
     traces: list[bool] = field(default_factory=list)
     key: int = 0
+    spares: dict[int, socket.socket] = field(default_factory=dict)
+    fallbacks: dict[int, Fallback] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -120,15 +123,22 @@ class Links:
             if rank in self.ucx:
                 return self.ucx[rank]
             if self.more.get(rank):
-                return Stripes([_encrypted(sock) or Pipe(sock.fileno()) for sock in self.all(rank)])
+                return Stripes([_pipe(sock) for sock in self._first(rank)])
             return _encrypted(self.sockets[rank])
 
-        return [through(rank) for rank in range(len(self.sockets))]
+        pipes = [through(rank) for rank in range(len(self.sockets))]
+        for rank, spare in self.spares.items():
+            ways = [pipes[rank] or _pipe(self._first(rank)[0]), _pipe(spare)]
+            pipes[rank] = self.fallbacks[rank] = Fallback(ways, self.life / 2)
+        return pipes
+
+    def _first(self, rank: int) -> list[socket.socket]:
+        first = self.sockets[rank]
+        return [] if first is None else [first, *self.more.get(rank, [])]
 
     def all(self, rank: int) -> list[socket.socket]:
         """The sockets of one link."""
-        first = self.sockets[rank]
-        return [] if first is None else [first, *self.more.get(rank, [])]
+        return [*self._first(rank), *([self.spares[rank]] if rank in self.spares else [])]
 
     @property
     def transports(self) -> list[str]:
@@ -140,10 +150,14 @@ class Links:
             if rank in self.ucx:
                 return f"ucx:{self.ucx[rank].transports()}"
             far = "tls" if isinstance(self.sockets[rank], TlsSocket) else "tcp"
-            far += f":{len(self.all(rank))}" if self.more.get(rank) else ""
+            far += f":{len(self._first(rank))}" if self.more.get(rank) else ""
             return "self" if rank == own else "shm" if self.places[rank] == self.places[own] else far
 
         return [name(rank) for rank in range(len(self.sockets))]
+
+    def ways_lost(self, rank: int) -> int:
+        """How many of the ways to it have broken."""
+        return self.fallbacks[rank].way if rank in self.fallbacks else 0
 
     @property
     def wire(self) -> int:
@@ -191,6 +205,10 @@ class Links:
         self.sockets.clear()
 
 
+def _pipe(sock: socket.socket) -> Pipe:
+    return _encrypted(sock) or Pipe(sock.fileno())
+
+
 def _encrypted(sock: socket.socket | None) -> Pipe | None:
     return sock.tls if isinstance(sock, TlsSocket) else None
 
@@ -230,7 +248,7 @@ def connect(
     """
     deadline = Deadline.of(limit)
     with ExitStack() as stack, explained("this rank cannot be connected"):
-        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets.interface)))
+        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets)))
         try:
             options = terms.sockets
             chosen = " with integrity" * options.integrity + f" with HOCKET_WIRE={options.wire}" * (options.wire > 0)
@@ -272,9 +290,11 @@ def meet_at(
         ways = agreed(cards, hosts, rank)
         addresses = [card.address if here else card.remote for card, here in zip(cards, near, strict=True)]
         names = [str(card) for card in cards]
+        spares = spared(cards, ways, rank, upwards=door.upwards)
         mesh = Mesh(
             *(door.listeners, names, addresses, rank, terms.secret, terms.tls, terms.ucx, ways),
             counts=connections(cards, ways),
+            spares=spares,
             upwards=door.upwards,
         )
         given = [fd, pidfd]
@@ -289,15 +309,19 @@ def meet_at(
     machines, pids = [card.host for card in cards], [card.pid for card in cards]
     links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
     links.traces = [card.traces for card in cards]
-    for peer, (sock, theirs, ucx, more) in met.items():
+    for peer, (sock, theirs, ucx, more, spare) in met.items():
         links.sockets[peer], links.more[peer] = sock, more
+        if spare is not None and ucx is None and spares[peer] == addresses[peer]:
+            spare.close()  # there is no UCX whose end it might outlive
+        elif spare is not None:
+            links.spares[peer] = spare
         if ucx is not None:
             links.ucx[peer] = ucx
         for fds, fd in zip((links.fds, links.pidfds, links.events), theirs, strict=False):
             fds[peer] = fd
     try:
-        for sock, _, _, more in met.values():
-            for each in (sock, *more):
+        for peer in met:
+            for each in links.all(peer):
                 steer(each, terms.sockets.congestion)
     except RendezvousError:
         links.close()

@@ -48,12 +48,14 @@ Look: TypeAlias = "Callable[[list[int]], object] | None"
 
 class Met(NamedTuple):
     """A connected socket, the peer's descriptors, as many as it was given and none from another host, the way through
-    UCX, where there is one, and the link's other sockets, in the order that they have at the other end, too."""
+    UCX, where there is one, the link's other sockets, in the order that they have at the other end, too, and the one
+    over which it goes on where these break."""
 
     sock: socket.socket
     fds: list[int]
     ucx: Ucx | None
     more: list[socket.socket]
+    spare: socket.socket | None
 
 
 class Strand(NamedTuple):
@@ -99,7 +101,8 @@ class _Line:
 class Mesh:
     """The links of one rank, on their way. `names[r]` and `addresses[r]` are told by the cards; `listeners` are this
     rank's, each with the name that is proved there. `run` makes the links, once; that with rank r has `counts[r]`
-    sockets, by default one. `upwards`: higher ranks are dialled.
+    sockets, by default one, and another one that is dialled at `spares[r]`, where that is not empty. `upwards`: higher
+    ranks are dialled.
     """
 
     def __init__(
@@ -114,12 +117,15 @@ class Mesh:
         ways: Sequence[tuple[str, ...]] = (),
         *,
         counts: Sequence[int] = (),
+        spares: Sequence[str] = (),
         upwards: bool = False,
     ) -> None:
         self._listeners, self._names, self._addresses = listeners, names, addresses
         self._rank, self._secret, self._tls, self._ucx = rank, secret, tls, ucx
         self._ways = ways or [("tcp",)] * len(names)
-        self._counts = counts or [1] * len(names)
+        self._firsts = counts or [1] * len(names)
+        self._spares = spares or [""] * len(names)
+        self._counts = [n + bool(spare) for n, spare in zip(self._firsts, self._spares, strict=True)]
         self._strands = {Strand(peer, i) for peer, n in enumerate(self._counts) if peer != rank for i in range(n)}
         self._fds: Sequence[int] = ()
         self._undial = sorted(
@@ -149,10 +155,19 @@ class Mesh:
                 raise self._failed(str(error), type(error)) from error
             self._undo.pop_all()
         firsts = {strand.peer: line for strand, line in self._lines.items() if strand.place == 0}
-        return {peer: Met(line.sock, line.greeting.fds, line.ucx, self._more(peer)) for peer, line in firsts.items()}
+        return {
+            peer: Met(line.sock, line.greeting.fds, line.ucx, self._more(peer), self._spare(peer))
+            for peer, line in firsts.items()
+        }
 
     def _more(self, peer: int) -> list[socket.socket]:
-        return [self._lines[Strand(peer, place)].sock for place in range(1, self._counts[peer])]
+        return [self._lines[Strand(peer, place)].sock for place in range(1, self._firsts[peer])]
+
+    def _spare(self, peer: int) -> socket.socket | None:
+        return self._lines[Strand(peer, self._firsts[peer])].sock if self._spares[peer] else None
+
+    def _address(self, strand: Strand) -> str:
+        return (self._spares if strand.place == self._firsts[strand.peer] else self._addresses)[strand.peer]
 
     def _failed(self, why: str, kind: type[RendezvousError] = RendezvousError) -> RendezvousError:
         return kind(
@@ -200,7 +215,7 @@ class Mesh:
             return
         for strand in list(self._undial):
             try:
-                sock = reach(self._addresses[strand.peer], early=False)
+                sock = reach(self._address(strand), early=False)
             except ConnectionRefusedError as error:
                 raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
             if sock is None:
@@ -215,7 +230,7 @@ class Mesh:
         self._selector.unregister(sock)
         try:
             finish(sock)
-            handshake = Handshake(sock, self._secret, "caller", Address.of(self._addresses[strand.peer]).name)
+            handshake = Handshake(sock, self._secret, "caller", Address.of(self._address(strand)).name)
         except ConnectionRefusedError as error:
             raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
         except ConnectionError:
@@ -315,7 +330,7 @@ class Mesh:
         self._attempts[peer] = attempt
         self._replace(strand)
         line.strand = strand
-        if self._ucx is None or "ucx" not in self._ways[peer]:
+        if self._ucx is None or "ucx" not in self._ways[peer] or strand.place == self._firsts[peer]:
             self._enter(strand, line)
             return
         self._crossings[strand] = line

@@ -131,7 +131,7 @@ class Porch:
 
     def door(self) -> Door:
         """A new one, to which others can come."""
-        return Door.open(self._config.towards, self._config.sockets.interface)
+        return Door.open(self._config.towards, self._config.sockets)
 
     # ---- the group's side --------------------------------------------------------------------------------------------
 

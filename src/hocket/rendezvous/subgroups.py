@@ -72,7 +72,7 @@ def form(links: Links, gather: Callable[[Array], Array], color: int | None, key:
         door, card = None, b""
         if color is not None:
             assert links.terms is not None
-            door = undo.enter_context(closing(Door.open(links.terms.towards, links.terms.sockets.interface)))
+            door = undo.enter_context(closing(Door.open(links.terms.towards, links.terms.sockets)))
             card = links.terms.card(door, members.index(own)).pack()
         cards = gather(np.frombuffer(card.ljust(_CARD, b"\0"), np.uint8))
         undo.pop_all()
