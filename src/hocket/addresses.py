@@ -94,8 +94,8 @@ def _peer(rank: int, given: str | Sequence[str]) -> Peer:
     parts = dict(found)
     if len(parts) < len(found):
         raise ValueError(
-            f"rank {rank} of peers has {len(urls)} URLs: one ipc://, rdma:// and tcp:// each are enough, and a last tcp:// "
-            "for when these break"
+            f"rank {rank} of peers has {len(urls)} URLs: one ipc://, rdma:// and tcp:// each are enough, "
+            "and a last tcp:// for when these break"
         )
     far = {parts[way] for way in ("ucx", "tcp") if way in parts}
     if len(far) > 1:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import certified
 from jobs import Job
 
+from certificates import certified
 from hosts import Host, hosts, reason
 
 pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")

@@ -160,14 +160,14 @@ ssize_t Fallback::read(std::span<iovec> parts) {
     errno = n == 0 ? EPIPE : EINTR;
     return -1;
   }
+  std::array<iovec, 4> wanted;  // a pipe may change what it is given
   size_t count = 0;
   uint64_t asked = 0;
-  while (count != parts.size() && asked < missing_) asked += parts[count++].iov_len;
-  const uint64_t beyond = asked - std::min(asked, missing_);
-  if (count == 0) return 0;
-  parts[count - 1].iov_len -= beyond;
-  const ssize_t n = ways_[way()]->receive(parts.first(count));
-  parts[count - 1].iov_len += beyond;
+  for (const iovec& part : parts.first(std::min(parts.size(), wanted.size()))) {
+    wanted[count] = {part.iov_base, std::min<uint64_t>(part.iov_len, missing_ - asked)};
+    asked += wanted[count++].iov_len;
+  }
+  const ssize_t n = ways_[way()]->receive({wanted.data(), count});
   if (n == 0) errno = EPIPE;
   if (n <= 0) return -1;
   missing_ -= static_cast<uint64_t>(n);

@@ -31,6 +31,7 @@ class Stripes final : public Pipe {
   void watch(std::vector<pollfd>& polls, short events) const override;
   std::chrono::microseconds arm() override;
   void limit(std::chrono::milliseconds time) override;
+  bool is_silent(std::chrono::milliseconds time) const override;
   void shut() override;
   void close() override;
 

@@ -70,9 +70,9 @@ class SocketOptions:
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
     encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
     is to be measured; over what ranks of different hosts may talk, "ucx" or "tcp" or both, the best first, with the
-    libucp that is to be used, and what that may use, as UCX_TLS has it; how many sockets a link of TCP has;
-    after how many seconds of silence it is given up; and over which other interface, in the same forms, it goes on where
-    the first way breaks (empty: there is none)."""
+    libucp that is to be used, and what that may use, as UCX_TLS has it; how many sockets a link of TCP has; after how
+    many seconds of silence it is given up; and over which other interface, in the same forms, it goes on where the
+    first way breaks (empty: there is none)."""
 
     congestion: str = ""
     interface: str = ""

@@ -90,9 +90,7 @@ def fitting(wish: str, found: list[Interface], v6: bool | None, variable: str = 
         return right[0].address
     kind = "" if v6 is None else f" of {'IPv6' if v6 else 'IPv4'}"
     there = ", ".join(f"{name} ({address})" for name, address in found) or "none"
-    raise RendezvousError(
-        f'{variable} is "{wish}", and no interface with an address{kind} fits: there are {there}'
-    )
+    raise RendezvousError(f'{variable} is "{wish}", and no interface with an address{kind} fits: there are {there}')
 
 
 def _addresses(name: str) -> Iterator[str]:

@@ -85,8 +85,8 @@ class Links:
     cores of this machine. `formations` counts the subgroups that were begun; between hosts, `terms` is what those need
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
     has several; `close` closes them, too. `traces` tells which ranks write timelines. `key` is the group's: the same on
-    all of its ranks, and another one for every other group. `spares` are the sockets over which a link goes on where its
-    first way breaks, and `fallbacks` the pipes that do so.
+    all of its ranks, and another one for every other group. `spares` are the sockets over which a link goes on where
+    its first way breaks, and `fallbacks` the pipes that do so.
     """
 
     places: list[int]
