@@ -55,7 +55,9 @@ def test_ucx_never_gets_its_tcp(given: str, used: str) -> None:
 def test_urls() -> None:
     found = peers(["rdma://node1:1", ["tcp://node2:1", "rdma://node2:1"], ["ipc://a", "rdma://[fd00::1]:5"]])
     assert found[:2] == (Peer("", "tcp://node1:1", ("ucx",)), Peer("", "tcp://node2:1", ("ucx", "tcp")))
-    assert found[2][1:] == ("tcp://[fd00::1]:5", ("ucx",))
+    assert found[2][1:] == ("tcp://[fd00::1]:5", ("ucx",), "")
+    twice = ["rdma://node1:1", "tcp://node1:1", "tcp://node1-b:1"]
+    assert peers([twice, "tcp://node2:1"])[0] == Peer("", "tcp://node1:1", ("ucx", "tcp"), "tcp://node1-b:1")
     with pytest.raises(ValueError, match="its rdma:// and tcp:// are one host and port"):
         peers([["rdma://a:1", "tcp://a:2"]])
     with pytest.raises(ValueError, match="one ipc://, rdma:// and tcp:// each are enough"):

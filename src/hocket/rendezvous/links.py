@@ -311,8 +311,8 @@ def meet_at(
     links.traces = [card.traces for card in cards]
     for peer, (sock, theirs, ucx, more, spare) in met.items():
         links.sockets[peer], links.more[peer] = sock, more
-        if spare is not None and ucx is None and spares[peer] == addresses[peer]:
-            spare.close()  # there is no UCX whose end it might outlive
+        if spare is not None and ucx is None and spares[peer] in (cards[rank].remote, cards[peer].remote):
+            spare.close()  # it was for UCX, which is not there
         elif spare is not None:
             links.spares[peer] = spare
         if ucx is not None:
