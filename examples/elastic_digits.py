@@ -34,7 +34,7 @@ def train(group, state):
     print(f"rank {group.rank} of {group.size} (pid {os.getpid()}) goes on from step {state['step']}", flush=True)
     while state["step"] < STEPS:
         strike(state["step"])
-        while "--storm" in sys.argv and state["step"] == STEPS - 1 and group.size < 4 and not group.pending():
+        while "--storm" in sys.argv and state["step"] == STEPS - 1 and group.size + group.pending() < 4:
             time.sleep(0.02)  # the last step waits for who is missing, who may wake up when all is done
         chosen = batch(state["step"], len(labels))
         mine = np.array_split(chosen, group.size)[group.rank]

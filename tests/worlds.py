@@ -158,7 +158,9 @@ class World:
             if not ready:
                 self._show_stacks(list(waited.values()))
                 self.close()
-                raise TimeoutError(f"ranks {sorted(waited.values())} of {self.size} did not end in {deadline} s")
+                late = TimeoutError(f"ranks {sorted(waited.values())} of {self.size} did not end in {deadline} s")
+                failed = (outcome for outcome in outcomes.values() if isinstance(outcome, BaseException))
+                raise late from next(failed, None)  # which they may have waited for
             for pipe in ready:
                 outcomes[waited[pipe]] = self._receive(waited[pipe], len(outcomes))  # type: ignore[index]
         return [outcomes[rank] for rank in range(self.size)]

@@ -214,13 +214,14 @@ def gains(_: Any, folder: str, signs: Signs) -> Any:
     """Two begin; two others come, when the first have come to step 3 and 10, and wait there for them."""
 
     def meet(group: Any, step: int, place: str) -> None:
-        if place == "after" and step in (3, 10):
-            signs.give(f"step {step}")
+        for sign in (3, 10):
+            if place == "after" and step >= sign:  # it may never come to be after that very step: somebody comes there
+                signs.give(f"step {sign}")
 
     def wait(group: Any, step: int, place: str) -> None:
         meet(group, step, place)
         if place == "before" and step == 30:
-            while group.size < 4 and not group.pending():
+            while group.size + group.pending() < 4:
                 pass
 
     count = Counting(40, wait)
