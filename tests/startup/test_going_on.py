@@ -317,6 +317,55 @@ def test_who_has_joined_can_be_joined(hocket: Hocket) -> None:
     ]
 
 
+@pytest.mark.parametrize("needed", [1, 2])
+def test_who_wakes_up_when_all_others_have_ended_is_told(hocket: Hocket, needed: int) -> None:
+    """It was given up, and wants to join those that went on: at once, not after the minutes that it would wait."""
+    script = hocket.script(
+        "import hocket\n"
+        "def steps(group, state):\n"
+        "    while state['x'] < 3:\n"
+        "        if rank == 1 and state['x'] == 1: say(os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "        state['x'] += group.all_reduce(1) // group.size\n"
+        "        yield\n"
+        "    say('done', group.size, os.getpid())\n"
+        "hocket.elastic({'x': 0}, steps, timeout=20)"
+    )
+    process = hocket.start("run", "-n", "3", "--min-ranks", str(needed), script)
+    sleeper, *ended = lines(process, 3)
+    assert [line.split()[:2] for line in ended] == [["done", "2"]] * 2
+    all_gone([int(line.split()[2]) for line in ended])
+    os.kill(int(sleeper), signal.SIGCONT)
+    out, err = process.communicate(timeout=30)
+    assert out == ""
+    assert "RendezvousError: this rank was not let in: all others have ended" in err
+    assert process.returncode == 0
+    least = {1: "1 is", 2: "2 are"}[needed]
+    assert told(err) == [
+        "rank 1 failed: exit code 76, for a peer was lost; "
+        f"the others have ended well (2 ranks, at least {least} needed)"
+    ]
+
+
+def test_who_is_started_again_when_all_others_have_ended_is_told(hocket: Hocket) -> None:
+    """And then all begin anew, for one of two is not enough."""
+    script = hocket.script(
+        MEET + "first = not os.path.exists(sys.argv[1])\n"
+        "group = meet()\n"
+        "if rank == 1 and first: show(); kill()\n"
+        "if rank == 0 and first: shown()\n"
+        "if rank == 0: group.close()\n"
+        "say('met')"
+    )
+    done = hocket.run("run", "-n", "2", "--max-restarts", "2", script, str(hocket.folder / "first"))
+    assert done.returncode == 0
+    assert told(done.stderr) == [
+        "rank 1 failed: killed by SIGKILL; started again (1 of 2)",
+        "rank 1 failed: exit code 1; nobody is left to join; all are started again in 0.5 s (2 of 2)",
+    ]
+    assert "RendezvousError: this rank was not let in: all others have ended" in done.stderr
+    assert done.stdout.splitlines() == ["met"] * 3
+
+
 def test_its_error_is_shown_at_once_though_something_else_holds_the_stream(hocket: Hocket) -> None:
     script = hocket.script(
         MEET + "group = meet()\nif rank == 0: total(group); shown(); sys.exit()\n"

@@ -69,6 +69,16 @@ def test_who_fails_when_too_few_have_ended_well_has_all_begin_anew() -> None:
     assert job.fail(1) == (ALL, "; nobody is left to join; all are started again (1 of 1)", 0.0)
 
 
+def test_who_wants_to_join_when_all_others_have_ended_is_nobodys_peer() -> None:
+    job = Job(3, most=5)
+    assert job.fail(2).fate is AGAIN
+    job.ledger.ended(0)
+    job.ledger.came_late([1, 2])
+    assert job.fail(1) == (ALL, "; nobody is left to join; all are started again in 0.5 s (2 of 5)", 0.5)
+    job.notes.add(MET)
+    assert job.fail(1).fate is AGAIN  # that was in an earlier life
+
+
 def test_before_they_have_met_all_begin_anew() -> None:
     job = Job(3, most=2, needed=1, met=False)
     assert job.fail(1) == (ALL, ", before the ranks had met; all are started again (1 of 2)", 0.0)
@@ -133,7 +143,7 @@ def test_any_job_comes_to_its_end(seed: int) -> None:
     alone = 0  # restarts of one rank since all were started last
     while members or joiners:
         rank = dice.choice(sorted(members | joiners))
-        what = dice.choice(["meet", "join", "end", "fail", "fail"])
+        what = dice.choice(["meet", "join", "end", "fail", "fail", "late"])
         if what == "meet" and not joiners:
             job.notes.add(MET)
         elif what == "join" and rank in joiners and members:
@@ -144,6 +154,9 @@ def test_any_job_comes_to_its_end(seed: int) -> None:
             members.remove(rank)
             job.ledger.ended(rank)
             done += 1
+        elif what == "late" and MET in job.notes:  # all others were given up by those that have ended, and woke up
+            job.ledger.came_late(members | joiners)
+            joiners, members = joiners | members, set()
         elif what == "fail":
             members.discard(rank)
             joiners.discard(rank)

@@ -19,7 +19,7 @@ from ..rendezvous.server import StoreServer
 from . import processes
 from .job import Job
 from .processes import Guard
-from .restarts import Has, Restarts
+from .restarts import Restarts
 
 
 def run_command(
@@ -57,8 +57,8 @@ def run_command(
     with _signals() as signals:
         while delay is not None:
             with ExitStack() as stack:
-                guard, environ, has = stack.enter_context(_meeting(given, node))
-                job = Job(command, ranks, environ, restarts, has, signals, guard, tags=tags, limit=limit, grace=grace)
+                guard, environ, store = stack.enter_context(_meeting(given, node))
+                job = Job(command, ranks, environ, restarts, store, signals, guard, tags=tags, limit=limit, grace=grace)
                 stack.enter_context(closing(job))
                 code, delay = job.run(delay), job.again
     return code
@@ -83,15 +83,15 @@ _Environ: TypeAlias = Callable[..., dict[str, str]]  # of a local rank that was 
 
 
 @contextmanager
-def _meeting(given: _Environ, node: Node | None) -> Iterator[tuple[Guard, _Environ, Has | None]]:
-    """Where ranks can meet, and who ends them; what each is to be told, and the notes that they will leave. Always new:
-    what is left of an earlier meeting does not find its way here."""
+def _meeting(given: _Environ, node: Node | None) -> Iterator[tuple[Guard, _Environ, StoreServer | None]]:
+    """Where ranks can meet, and who ends them; what each is to be told, and where they leave notes, unless the store
+    is on another host. Always new: what is left of an earlier meeting does not find its way here."""
     address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
     with ExitStack() as stack:
         guard = stack.enter_context(closing(Guard()))
         store = None if node else stack.enter_context(closing(StoreServer(address, secret=secret).start()))
         port = stack.enter_context(processes.reserved_port())
-        yield guard, partial(given, address=address, secret=secret, port=port), store.has if store else None
+        yield guard, partial(given, address=address, secret=secret, port=port), store
 
 
 @contextmanager

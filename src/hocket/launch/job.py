@@ -11,16 +11,19 @@ from contextlib import suppress
 from functools import partial
 
 from ..deadline import Deadline
+from ..rendezvous.server import StoreServer
+from ..rendezvous.store import ADMISSIONS
 from ..words import named
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
 from .last_words import LastWords
 from .outputs import Output, Sink
 from .processes import Child, Guard, describe
-from .restarts import Fate, Has, Restarts
+from .restarts import Fate, Restarts
 
 LINES = 50  # of a rank's errors that are shown again
 TIMED_OUT = 124  # the exit code of timeout(1)
+_LOOKS = 1.0  # seconds between two looks whether anybody is left to let in those that wait
 _MOMENT = 0.5  # seconds in which the others may say what they were in when one failed
 _SHOWN = 10.0  # seconds that last words may wait for those of others
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
@@ -32,7 +35,7 @@ class Job:
     the `restarts` say that one that failed is started again, or that the others go on without it.
 
     `command` runs as each of the `ranks`, in the environment that `environ(local rank, restarts=)` gives it; the first
-    of them reads our stdin. `has` knows the notes that the ranks leave for each other.
+    of them reads our stdin. The ranks leave notes for each other in the `store`, unless it is elsewhere.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Job:
         ranks: Sequence[int],
         environ: Callable[..., dict[str, str]],
         restarts: Restarts,
-        has: Has | None,
+        store: StoreServer | None,
         signals: int,
         guard: Guard,
         *,
@@ -51,7 +54,7 @@ class Job:
     ) -> None:
         self.again: float | None = None  # after how many seconds all are to be started again, where they are
         self._command, self._ranks, self._environ = command, ranks, environ
-        self._restarts, self._has = restarts, has
+        self._restarts, self._store = restarts, store
         self._guard = guard
         self._words = LastWords(len(ranks))
         self._out, self._err = Sink(1, tags), Sink(2, tags)
@@ -184,6 +187,8 @@ class Job:
         self._selector.unregister(child.fd)
         child.let_go()
         self._running.discard(child)
+        if self._store is not None:
+            self._clocks.setdefault(self._look_who_waits, Deadline(_LOOKS))
         code = child.exit_code()
         if not code:
             self._left.append(child)
@@ -196,7 +201,7 @@ class Job:
 
     def _look_after(self, child: Child, code: int) -> None:
         """One has failed in a job that may go on."""
-        answer = self._restarts.failed(child.rank, self._has)
+        answer = self._restarts.failed(child.rank, self._store.has if self._store else None)
         if answer.fate is Fate.OVER:
             self._fail(child, code, answer.words)
             return
@@ -209,6 +214,17 @@ class Job:
         elif answer.fate is Fate.ALL:
             self._stop(0, str, at_once=False)
             self.again = answer.delay
+
+    def _look_who_waits(self) -> None:
+        """Some have ended. Where all that still run wait to be let in by others, nobody will do that."""
+        if self._store is None or not self._running:
+            return
+        waiting = {group for pid in self._store.awaited(ADMISSIONS) for group in processes.group_of(pid)}
+        if self._waiting or not all(child.pid in waiting for child in self._running):
+            self._clocks[self._look_who_waits] = Deadline(_LOOKS)
+            return
+        self._restarts.came_late(child.rank for child in self._running)
+        self._store.close("all others have ended")  # of which who waits is told
 
     def _tell(self, child: Child, code: int, words: str) -> None:
         """At once, and what it said last under it; what those said who lost a peer is much the same, and soon shown

@@ -65,6 +65,12 @@ class Child:
         return f"rank {self.rank} (pid {self.pid})"
 
 
+def group_of(pid: int) -> Iterator[int]:
+    """The process group of a process; none where it has gone."""
+    with suppress(ProcessLookupError):
+        yield os.getpgid(pid)
+
+
 class Guard:
     """Ends the ranks when this process dies, however it dies: not even SIGKILL leaves a rank, or what it started.
 

@@ -16,7 +16,7 @@ No processes here, and no clocks: it is told who has ended, and how, and answers
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
@@ -55,6 +55,7 @@ class Restarts:
         self._lives: Counter[int] = Counter()  # how often each was started again
         self._done: set[int] = set()  # who ended well
         self._lost: set[int] = set()  # who was given up
+        self._late: set[int] = set()  # who wanted to join when nobody was left to join
 
     @property
     def is_strict(self) -> bool:
@@ -69,11 +70,15 @@ class Restarts:
         """It ended well."""
         self._done.add(rank)
 
+    def came_late(self, ranks: Iterable[int]) -> None:
+        """These, and nobody else, still run, and wait to join: nobody can join them."""
+        self._late.update(ranks)
+
     def failed(self, rank: int, has: Has | None) -> Answer:
         """It ended otherwise. `has` knows the notes that ranks have written; None where nobody here does, as on several
         hosts: there somebody is taken to be left whom it can join."""
         met = has is None or has(MET)
-        others = [r for r in self._ranks if r not in self._done | self._lost | {rank}]  # who run, or will
+        others = [r for r in self._ranks if r not in self._done | self._lost | self._late | {rank}]
         came = [r for r in others if has is None or self._lives[r] == 0 or has(joined(r, self._lives[r]))]
         if has is None or (met and came):
             if self._used < self._most:
@@ -100,7 +105,7 @@ class Restarts:
     def _all_again(self, in_vain: Sequence[int], why: str) -> Answer:
         """It counts as one restart, together with those that came to nothing."""
         self._used += 1 - len(in_vain)
-        for ledger in (self._lives, self._done, self._lost):
+        for ledger in (self._lives, self._done, self._lost, self._late):
             ledger.clear()
         self._starts.subtract(in_vain)
         self._starts.update(self._ranks)

@@ -39,7 +39,7 @@ from .links import Terms
 from .seal import seal, unseal
 from .server import StoreServer
 from .sockets import explained, finish, listen, reach
-from .store import Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
+from .store import ADMISSIONS, Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
 _READS = 0.2  # seconds of one of them: anybody may have left thousands of notes there
@@ -218,7 +218,7 @@ class Porch:
     def _tell(self, number: int, what: bytes) -> None:
         assert self._store is not None
         for turn in count():
-            label = f"admit/{number}/{turn}"
+            label = f"{ADMISSIONS}{number}/{turn}"
             try:
                 self._store.set(label, seal(self._config.secret, label, what), _ANSWER)
             except Taken:  # by an earlier attempt, maybe of a rank that is lost
@@ -280,6 +280,8 @@ class Porch:
                     store = self._reached(self._addresses, deadline, stack)
                     yield from self._told(store, self._leave(store, card, deadline), deadline)
             except (Absent, Away, Closed) as error:
+                if isinstance(error, Closed) and self._config.launcher == HOCKET_RUN:  # it opens no other one
+                    raise RendezvousError(f"this rank was not let in: {error}") from None
                 if not deadline.left():
                     raise RendezvousError(
                         f"no group let this rank in within {deadline} ({error}). A group takes in those that wait when "
@@ -308,7 +310,7 @@ class Porch:
 
     def _told(self, store: Store, number: int, deadline: Deadline) -> Iterator[Admission]:
         for turn in count():
-            label = f"admit/{number}/{turn}"
+            label = f"{ADMISSIONS}{number}/{turn}"
             yield Admission.unpack(unseal(self._config.secret, label, store.get(label, deadline.left())))
 
 

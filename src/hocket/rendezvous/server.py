@@ -15,7 +15,7 @@ from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .reception import Reception
-from .sockets import SLACK, Address, explained, frame, frame_length, listen, reason, unpack
+from .sockets import SLACK, Address, explained, frame, frame_length, listen, peer_of, reason, unpack
 
 CLOSED = "the meeting point was closed"
 LONGEST = 1e6  # seconds that one get may wait
@@ -111,6 +111,16 @@ class StoreServer:
     def has(self, key: str) -> bool:
         """Whether anybody has written that note. For any thread: notes are only ever added, each by one step."""
         return key in self._notes
+
+    def awaited(self, prefix: str) -> set[int]:
+        """The processes that wait for notes whose names begin so, where they came over a Unix socket. For any thread:
+        a set is copied in one step."""
+        pids = set()
+        for client in list(self._waiting):
+            with suppress(OSError):  # it has gone
+                if (client.wants or "").startswith(prefix):
+                    pids.add(peer_of(client.sock)[0])
+        return pids
 
     def _refuse(self) -> None:
         for listener in self._listeners:

@@ -166,13 +166,19 @@ def reach(address: str, *, early: bool = True) -> socket.socket | None:
 # ---- the proof ----
 
 
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """The process id and the user id of who connected, or listened, at the other end of a Unix socket."""
+    pid, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
 def _proving(sock: socket.socket, secret: bytes, role: str, name: bytes | None) -> Generator[int, bytes, None]:
     """The proof of one end, "caller" or "host". Yields how many bytes must come next, and is sent these.
 
     What it says fits into the buffer of any socket that is new. `name` is the listener's; None: as the kernel tells it.
     """
     if sock.family == socket.AF_UNIX:
-        uid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        _, uid = peer_of(sock)
         if uid != os.geteuid():
             raise RendezvousError(
                 f"the other end belongs to user id {uid}, not to {os.geteuid()}: it is no part of this job"

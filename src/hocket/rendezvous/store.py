@@ -15,7 +15,9 @@ from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, dial, read_frame, reason, write_frame
 
-MET = "met"  # the note of who has met the others, for hocket's own launcher, which holds the store
+# For hocket's own launcher, which holds the store:
+MET = "met"  # the note of who has met the others
+ADMISSIONS = "admit/"  # so the notes begin that those wait for who would join the others
 
 _SHORTEST, _LONGEST = 0.1, 2.0  # seconds for one of several addresses
 
