@@ -78,6 +78,10 @@ class Hocket:
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command line."""
+        return self.begin([sys.executable, "-m", "hocket", *words], **options)
+
+    def begin(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start any program."""
         environ = {**os.environ, "PYTHONPATH": str(SOURCE), **options.pop("environ", {})}
         pipe = subprocess.PIPE
         settings = {
@@ -88,7 +92,7 @@ class Hocket:
             "env": environ,
             **options,
         }
-        process: subprocess.Popen[str] = subprocess.Popen([sys.executable, "-m", "hocket", *words], **settings)
+        process: subprocess.Popen[str] = subprocess.Popen(command, **settings)
         self.started.append(process)
         return process
 

@@ -7,11 +7,12 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Hocket, lines
+from launching import Hocket, free_ports, lines
 
 from hocket.observe.status import Status, look, sentence
 from hocket.observe.status import lines as lines_of
@@ -187,7 +188,9 @@ def test_ranks_of_other_hosts(hocket: Hocket) -> None:
         (group,) = [group for group in look(0.0)[0] if pids[1] in group.pids()]
         return [sentence(line) for line in lines_of(group)]
 
-    until(lambda: told()[-1] == "rank 0 is on another host, or gone: run hocket status there", "rank 0 named")
+    until(
+        lambda: told()[-1] == "rank 0 is on another host, or gone: hocket status --on HOST asks there", "rank 0 named"
+    )
     assert told()[0].startswith(f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call ")
 
 
@@ -209,6 +212,106 @@ def test_the_command(hocket: Hocket, tmp_path: Path) -> None:
     assert [rank["calls"][-1]["left"] is None for rank in group["ranks"]] == [False, True]
     assert group["ranks"][1]["calls"][-1]["waited_for"] == 0
     assert json.loads(hocket.run("status", str(job.pids[0]), "--json", "-").stdout)[0]["group"] == group["group"]
+
+
+# A host of its own as far as processes go: it sees those that it started, by other numbers, and nobody else's.
+HOST = ["unshare", "--user", "--map-root-user", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+NODE = """
+import os, socket, subprocess, sys, threading
+name, door, *words = sys.argv[1:]
+subprocess.run(["hostname", name], check=True)
+job = subprocess.Popen([sys.executable, "-m", "hocket", "run", "-n", "2", "--nnodes", "2", *words])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(door)
+threading.Thread(target=lambda: os._exit(job.wait()), daemon=True).start()
+listener.listen()
+while True:
+    caller, _ = listener.accept()
+    asked = caller.recv(4096).decode().split("\\n")
+    done = subprocess.run([sys.executable, *asked], stdout=caller)
+    caller.close()
+"""
+CALLER = """
+import os, shutil, socket, sys
+caller = socket.socket(socket.AF_UNIX)
+if not os.path.exists(sys.argv[1]): sys.exit("no such host: " + os.path.basename(sys.argv[1]))
+caller.connect(sys.argv[1])
+caller.sendall("\\n".join(sys.argv[2:]).encode())
+shutil.copyfileobj(caller.makefile("rb"), sys.stdout.buffer)
+"""
+
+
+class Hosts:
+    """A job of two ranks on each of two hosts. `by` runs Python on one of them, as ssh does."""
+
+    def __init__(self, hocket: Hocket, text: str) -> None:
+        (port,) = free_ports(1)
+        self._hocket, script = hocket, hocket.script(BEGIN + text)
+        node, caller = hocket.folder / "node.py", hocket.folder / "caller.py"
+        node.write_text(NODE), caller.write_text(CALLER)
+        secret, meeting = {"HOCKET_SECRET": "of this test", "HOCKET_TRANSPORT": "tcp"}, f"tcp://127.0.0.1:{port}"
+        self.by = f"{sys.executable} {caller} {hocket.folder}/{{host}}"
+        self.pids: dict[int, int] = {}
+        for rank in range(2):
+            name = f"node{rank}"
+            words = [name, str(hocket.folder / name), "--node-rank", str(rank), "--rendezvous", meeting, script]
+            hocket.begin([*HOST, sys.executable, str(node), *words], environ=secret)
+        for process in hocket.started:
+            self.pids |= dict(map(int, line.split()) for line in lines(process, 2))  # type: ignore[misc]
+
+    def status(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """As a third host tells it, which has no ranks."""
+        process = self._hocket.begin([*HOST, sys.executable, "-m", "hocket", "status", "--by", self.by, *words])
+        out, err = process.communicate(timeout=30)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_several_hosts_are_asked_at_once(hocket: Hocket) -> None:
+    """And their ranks are one group, of which those come first that hold up the others."""
+    job = Hosts(hocket, "group.recv(0, tag=7) if rank == 3 else group.all_reduce(np.ones(3))")
+    told: list[str] = []
+
+    def seen() -> bool:
+        done = job.status("--on", "node0,node1", "--on", "node9")
+        assert done.returncode == 0
+        assert done.stderr == "hocket status: node9 was not seen: exit code 1: no such host: node9\n"
+        told[:] = done.stdout.splitlines()
+        return len([line for line in told if "in all_reduce" in line]) == 2
+
+    until(seen, f"all in their last calls: {told}")
+    head, first, *others = told
+    assert " of 4 ranks on node0, node1, formed " in head
+    assert first.startswith(f"  rank 3 (pid {job.pids[3]} on node1) is in recv(src=0, tag=7) at ")
+    assert [line.partition(" are in ")[0].partition(" is in ")[0] for line in others] == [
+        f"  rank 2 (pid {job.pids[2]} on node1)",
+        f"  ranks 0, 1 (pids {job.pids[0]}, {job.pids[1]} on node0)",
+    ]
+
+
+def test_a_host_that_is_not_asked(hocket: Hocket) -> None:
+    job = Hosts(hocket, "forever()")
+    (group,) = json.loads(job.status("--on", "node1", "--json", "-").stdout)
+    assert group["elsewhere"] == [0, 1]
+    assert [(rank["rank"], rank["host"], rank["pid"]) for rank in group["ranks"]] == [
+        (rank, "node1", job.pids[rank]) for rank in (2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("echo {host}", "another version of hocket is there, or something else was printed, too"),
+        ("true", "exit code 0"),
+        ("/nonexistent/shell {host}", "[Errno 2] No such file or directory: '/nonexistent/shell'"),
+        ('ssh "{host}', "No closing quotation"),
+        ("sh -c 'echo [{}]'", "another version of hocket is there, or something else was printed, too"),
+    ],
+)
+def test_a_host_that_cannot_be_asked(hocket: Hocket, by: str, why: str) -> None:
+    job = Job(hocket, 1, "forever()")
+    done = hocket.run("status", str(job.pids[0]), "--on", "there", "--by", by)
+    assert (done.returncode, done.stderr) == (0, f"hocket status: there was not seen: {why}\n")
+    assert f"  rank 0 (pid {job.pids[0]}) is " in done.stdout
 
 
 def test_no_group(hocket: Hocket) -> None:

@@ -1,4 +1,4 @@
-"""`hocket status`: the groups that run on this machine, and what holds them up."""
+"""`hocket status`: the groups that run on this machine and on others, and what holds them up."""
 
 from __future__ import annotations
 
@@ -7,19 +7,31 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..observe.status import Status
+if TYPE_CHECKING:
+    from ..observe.status import Status
 
 STDOUT = Path("-")
 LONGEST = 30.0  # seconds for py-spy
+SSH = f"ssh -o BatchMode=yes {{host}} {sys.executable}"
 
 
 def status(
-    pid: Annotated[int | None, typer.Argument(metavar="PID", help="Only the groups of that process.")] = None,
+    pid: Annotated[
+        int | None, typer.Argument(metavar="PID", help="Only the groups of that process of this machine.")
+    ] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Ask there too; several with commas, or several times.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="COMMAND", help="What runs Python on a {host}.", show_default="ssh, with this Python")
+    ] = SSH,
     watch: Annotated[
         float | None, typer.Option(min=0.0, metavar="SECONDS", help="Look again and again, until Ctrl-C.")
     ] = None,
@@ -29,11 +41,11 @@ def status(
         typer.Option("--json", metavar="FILE", help="Also write all of it there, for programs; -: to stdout alone."),
     ] = None,
 ) -> None:
-    """Show the groups of your processes on this machine, and which call each rank is in.
+    """Show the groups of your processes, here and on other hosts, and which call each rank is in.
 
     Ranks that hold up the others come first: that died, are stopped, or are calls behind. It reads what each rank keeps
-    in memory anyway: the job notices nothing, and there is nothing to switch on. Ranks of other hosts it does not see:
-    run it on each of them.
+    in memory anyway: the job notices nothing, and there is nothing to switch on. Other hosts are asked by ssh, or by
+    whatever runs a command there.
 
     Exits with 1 where there is no group.
 
@@ -43,39 +55,50 @@ def status(
 
         hocket status 4711 --stacks
 
-        hocket status --watch 2
+        hocket status --watch 2 --on node2,node3
+
+        hocket status --on worker-0,worker-1 --by "kubectl exec {host} -- python3"
     """
+    hosts = [host for words in on or () for host in words.split(",") if host]
     try:
-        found = _look(pid, as_json, stacks=stacks)
+        found = _look(pid, hosts, by, as_json, stacks=stacks)
         while watch is not None:
             time.sleep(watch)
             if as_json != STDOUT:
                 typer.echo()
-            _look(pid, as_json, stacks=stacks)
+            _look(pid, hosts, by, as_json, stacks=stacks)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
     raise typer.Exit(0 if found else 1)
 
 
-def _look(pid: int | None, as_json: Path | None, *, stacks: bool) -> bool:
+def _look(pid: int | None, hosts: Sequence[str], by: str, as_json: Path | None, *, stacks: bool) -> bool:
     """Once. Whether there was a group."""
+    from ..observe.far import ask, fields
     from ..observe.status import look
 
-    groups, notes = look()
+    far, missed = ask(hosts, by, stacks=stacks)
+    groups, notes = look(far=far)
     if pid is not None:
-        groups = [group for group in groups if pid in group.pids()]
+        groups = [group for group in groups if any(seen.pid == pid and not seen.far for seen in group.seen)]
+    if stacks:
+        stack = cache(_stack)  # of a process that may be in several groups
+        groups = [
+            replace(group, seen=tuple(s if s.far else replace(s, stack=stack(s.pid)) for s in group.seen))
+            for group in groups
+        ]
+    for note in [*missed, *notes]:
+        typer.echo(f"hocket status: {note}", err=True)
     if as_json != STDOUT:
-        _show(groups, notes, pid, stacks=stacks)
+        _show(groups, pid)
     if as_json is not None:
-        _write(groups, as_json)
+        _write([fields(group) for group in groups], as_json)
     return bool(groups)
 
 
-def _show(groups: Sequence[Status], notes: Sequence[str], pid: int | None, *, stacks: bool) -> None:
+def _show(groups: Sequence[Status], pid: int | None) -> None:
     from ..observe.status import headline, lines, sentence
 
-    for note in notes:
-        typer.echo(f"hocket status: {note}", err=True)
     if not groups:
         whose = "of your processes on this machine" if pid is None else f"of process {pid}"
         typer.echo(f"hocket status: no group {whose} was found", err=True)
@@ -83,9 +106,8 @@ def _show(groups: Sequence[Status], notes: Sequence[str], pid: int | None, *, st
         typer.echo(headline(group))
         for line in lines(group):
             typer.echo(f"  {sentence(line)}")
-    if stacks:
-        for one in dict.fromkeys(pid for group in groups for pid in group.pids()):
-            typer.echo(_stack(one))
+    for stack in dict.fromkeys(seen.stack for group in groups for seen in group.seen if seen.stack):
+        typer.echo(stack)
 
 
 def _stack(pid: int) -> str:
@@ -106,8 +128,8 @@ def _stack(pid: int) -> str:
     return done.stdout.strip()
 
 
-def _write(groups: Sequence[Status], to: Path) -> None:
-    text = json.dumps([_fields(group) for group in groups], indent=1) + "\n"
+def _write(groups: Sequence[dict[str, Any]], to: Path) -> None:
+    text = json.dumps(groups, indent=1) + "\n"
     if to == STDOUT:
         sys.stdout.write(text)
         return
@@ -116,21 +138,3 @@ def _write(groups: Sequence[Status], to: Path) -> None:
     except OSError as error:
         typer.echo(f"hocket status: {to} cannot be written: {error.strerror}", err=True)
         raise typer.Exit(2) from None
-
-
-def _fields(group: Status) -> dict[str, Any]:
-    from ..observe.records import fields_of
-    from ..observe.status import lines
-
-    ranks = []
-    for seen in group.seen:
-        more = {"pid": seen.pid, "calls_per_second": seen.rate, "doing": seen.record.whereabouts()[0]}
-        ranks.append({**fields_of(seen.record), **more})
-    return {
-        "group": group.group,
-        "size": group.size,
-        "lines": [line._asdict() for line in lines(group)],
-        "ranks": ranks,
-        "gone": group.gone,
-        "elsewhere": group.elsewhere,
-    }

@@ -166,13 +166,14 @@ def load(file: Path) -> Record:
     if found["hocket_flight"] != FORMAT:
         raise HocketError(f"{file} was written by another version of hocket: read it with that one")
     try:
-        record = _record(found)
+        record = parsed(found)
     except (KeyError, TypeError, ValueError) as error:
         raise HocketError(f"{file} is damaged: what it says of {error} makes no sense") from None
     return record
 
 
-def _record(found: dict[str, Any]) -> Record:
+def parsed(found: dict[str, Any]) -> Record:
+    """What `fields_of` made. Raises KeyError, TypeError or ValueError for anything else."""
     record = Record(
         **{name: _is(found[name], str, name) for name in ("group", "host", "error", "condition")},
         **{name: _is(found[name], int, name) for name in ("rank", "pid")},

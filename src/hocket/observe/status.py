@@ -1,4 +1,4 @@
-"""The groups of this user's processes on this machine, and what each of their ranks is in.
+"""The groups of this user's processes on this machine, and what each of their ranks is in; those of others are `far`.
 
 Nobody is asked: each rank keeps the memory file in which it says what it does open for as long as its group is, and
 /proc shows it. It is read, not mapped, twice within a moment: a rank that got further meanwhile runs, and the others
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,16 +28,19 @@ BETWEEN = 0.1  # seconds between the two looks
 
 @dataclass(frozen=True)
 class Seen:
-    """A rank: its record, the process that keeps it, as it is numbered here, and how many calls it made in a second."""
+    """A rank: its record, the process that keeps it, as it is numbered there, how many calls it made in a second, on
+    which other host it was seen, and where it is in Python, as far as that was asked."""
 
     record: Record
     pid: int
     rate: float = 0.0
+    far: str = ""
+    stack: str = ""
 
 
 @dataclass(frozen=True)
 class Status:
-    """A group: its ranks on this machine, those that are dead or have left, with their pids, and those on others."""
+    """A group: its ranks that were seen, those that are dead or have left, with their pids, and those elsewhere."""
 
     group: str
     size: int
@@ -49,32 +52,42 @@ class Status:
         """Of the processes that are there."""
         return [seen.pid for seen in self.seen]
 
+    @property
+    def hosts(self) -> list[str]:
+        """Where they are."""
+        return list(dict.fromkeys(seen.record.host for seen in self.seen))
+
 
 class Line(NamedTuple):
-    """What some ranks do alike."""
+    """What some ranks do alike; and on which host, where there are several."""
 
     ranks: list[int]
     pids: list[int]
     words: str
+    host: str = ""
 
 
-def look(between: float = BETWEEN) -> tuple[list[Status], list[str]]:
-    """All groups, those first whose ranks are apart, then the latest; and what could not be read, in sentences."""
+def look(between: float = BETWEEN, far: Sequence[Seen] = ()) -> tuple[list[Status], list[str]]:
+    """All groups, those first whose ranks are apart, then the latest; and what could not be read, in sentences. With
+    the ranks that were seen on other hosts, which may be this one."""
     before = {(seen.record.group, seen.record.rank): seen for seen in _ranks([])}
     time.sleep(between)
     notes: list[str] = []
     groups: dict[str, dict[int, Seen]] = defaultdict(dict)
-    for seen in _ranks(notes):
-        record = seen.record
-        earlier = before.get((record.group, record.rank))
-        if earlier is not None and record.last > earlier.record.last and not record.condition:
-            calls, seconds = record.last - earlier.record.last, (record.at - earlier.record.at) / 1e9
-            seen = replace(seen, rate=calls / max(seconds, 1e-9))
-        members = groups[record.group]
-        if not members or next(iter(members.values())).record.size == record.size:
-            members[record.rank] = seen
+    for seen in [*(_rated(seen, before) for seen in _ranks(notes)), *far]:
+        members = groups[seen.record.group]
+        if not members or next(iter(members.values())).record.size == seen.record.size:
+            members.setdefault(seen.record.rank, seen)
     found = [_status(group, members) for group, members in groups.items()]
     return sorted(found, key=lambda status: (len(lines(status)) == 1, -(status.seen[0].record.formed or 0))), notes
+
+
+def _rated(seen: Seen, before: Mapping[tuple[str, int], Seen]) -> Seen:
+    record, earlier = seen.record, before.get((seen.record.group, seen.record.rank))
+    if earlier is None or record.last <= earlier.record.last or record.condition:
+        return seen
+    calls, seconds = record.last - earlier.record.last, (record.at - earlier.record.at) / 1e9
+    return replace(seen, rate=calls / max(seconds, 1e-9))
 
 
 def _status(group: str, members: dict[int, Seen]) -> Status:
@@ -150,7 +163,7 @@ def _inner(pid: int) -> int:
 
 def headline(status: Status) -> str:
     """Which group this is."""
-    hosts = ", ".join(dict.fromkeys(seen.record.host for seen in status.seen))
+    hosts = ", ".join(status.hosts)
     formed = max((seen.record.formed or 0 for seen in status.seen), default=0)
     age = f", formed {(status.seen[0].record.at - formed) / 1e9:.0f} s ago" if formed else ""
     return f"group {status.group} of {status.size} rank{'s' * (status.size != 1)} on {hosts}{age}"
@@ -162,17 +175,18 @@ def lines(status: Status) -> list[Line]:
     classes: dict[tuple[Any, ...], list[Seen]] = defaultdict(list)
     for seen in status.seen:
         behind = seen.record.last if not seen.rate else front
-        classes[not seen.record.condition, not _is_over(seen), behind, _words(seen)].append(seen)
+        host = seen.record.host if len(status.hosts) > 1 else ""
+        classes[not seen.record.condition, not _is_over(seen), behind, host, _words(seen)].append(seen)
     found = [
-        Line([seen.record.rank for seen in those], [seen.pid for seen in those], _said(key[-1], those))
-        for key, those in sorted(classes.items(), key=lambda item: (item[0][:-1], len(item[1]), item[0][-1]))
+        Line([seen.record.rank for seen in those], [seen.pid for seen in those], _said(key[-1], those), key[-2])
+        for key, those in sorted(classes.items(), key=lambda item: (item[0][:-2], len(item[1]), item[0][-2:]))
     ]
     gone = [
         Line([rank], [pid], f"is gone: it has left, or its process {pid} is dead") for rank, pid in status.gone.items()
     ]
     if status.elsewhere:
         where = "is on another host" if len(status.elsewhere) == 1 else "are on other hosts"
-        found.append(Line([*status.elsewhere], [], f"{where}, or gone: run hocket status there"))
+        found.append(Line([*status.elsewhere], [], f"{where}, or gone: hocket status --on HOST asks there"))
     return gone + found
 
 
@@ -206,5 +220,6 @@ def _said(words: str, those: Sequence[Seen]) -> str:
 
 def sentence(line: Line) -> str:
     """One line of a group."""
-    pids = f" (pid{'s' * (len(line.pids) > 1)} {spans(line.pids)})" if line.pids else ""
+    host = f" on {line.host}" if line.host else ""
+    pids = f" (pid{'s' * (len(line.pids) > 1)} {spans(line.pids)}{host})" if line.pids else ""
     return f"{named(line.ranks)}{pids} {line.words}"
