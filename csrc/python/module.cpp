@@ -330,7 +330,7 @@ NB_MODULE(_core, m) {
             new (self) tcp::Fallback(std::move(ways), std::chrono::milliseconds(std::llround(1000 * patience)));
           },
           "ways"_a, "patience"_a)
-      .def_prop_ro("way", &tcp::Fallback::way);
+      .def_prop_ro("way", &tcp::Fallback::goes_on);
   bind_tls(m);
   bind_ucx(m);
   bind_requests(m);

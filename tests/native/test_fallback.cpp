@@ -188,19 +188,23 @@ void hears_that_the_other_end_has_gone_on() {
 
 // What had been sent before comes first; then it is the end, at once.
 void ends_with_the_other_process() {
-  for (const size_t count : {2, 3}) {
+  for (const auto& [count, is_first] : {std::pair<size_t, bool>{2, false}, {3, false}, {2, true}}) {
     Pair pair(count, 1 << 20);
     Flow flow(0, 60'000);
     while (flow.sent != flow.all) flow.send(*pair.ends[0], 7000);
     check(pair.ends[0]->flush(), "it is not all sent");
     pair.die(0);
     const Deadline limit = watchdog();
+    Flow vain(1, 100'000);
+    while (is_first && vain.sent != vain.all) vain.send(*pair.ends[1], 7000);
     while (flow.receive(*pair.ends[1], 999) && Clock::now() < limit) {
     }
     check(flow.is_done(), "lost: ", flow.all - flow.received);
     Bytes one(1);
     std::array<iovec, 1> part{{{one.data(), 1}}};
+    if (is_first) check(pair.ends[1]->send(part) != 0, "it takes nothing, and says nothing");
     check(pair.ends[1]->receive(part) == 0, "it does not end");
+    check(pair.ends[1]->goes_on() == 0, "nobody is left to go on with");
     check(pair.ends[1]->send(part) == -1 && errno != EAGAIN, "it takes more");
     check(pair.ends[1]->flush(), "it is stuck");
   }

@@ -676,6 +676,25 @@ void notices_the_death_of_any_socket() {
   }
 }
 
+// Who said something and then ended has said it, also to one that finds out as it sends.
+void hears_the_last_of_who_takes_no_more() {
+  const Bytes data = content(14, 20'000);
+  for (const bool is_tcp : {false, true}) {
+    Striped pair(1, false, is_tcp);
+    Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+    from.post(0, 1, data.data(), data.size(), {1, 1});
+    while (from.link.stuck()) from.link.push();
+    shutdown(pair.fds[0][0], SHUT_RDWR);
+    for (uint64_t number = 0; number < 4; ++number) to.post(number, 0, data.data(), data.size(), {1, 1});
+    check(!to.link.broken(), "what has come is not looked at");
+    while (to.link.turn()) {
+    }
+    check(to.received(0) != nullptr, "what was said last is lost");
+    for (int turn = 0; turn < 3; ++turn) to.link.turn();
+    check(to.link.broken() && !to.link.stuck(), "it does not end");
+  }
+}
+
 // Whose other end has shut one of them in peace may have sent by another one before.
 void hears_what_comes_after_an_end() {
   for (const bool is_shut : {false, true}) {
@@ -756,6 +775,7 @@ int main() {
   waits_for_the_socket_whose_turn_it_is();
   tells_whose_turn_it_is();
   notices_the_death_of_any_socket();
+  hears_the_last_of_who_takes_no_more();
   hears_what_comes_after_an_end();
   flushes_what_a_pipe_has_taken();
   lands_what_is_expected(Pair(), 256);

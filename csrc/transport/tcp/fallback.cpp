@@ -82,7 +82,7 @@ ssize_t Fallback::send(std::span<iovec> parts) {
 
 // Sends what may be sent. Whether that is all, and the way would take more.
 bool Fallback::pump() {
-  while (!over_ && (head_left_ != 0 || record_left_ != 0 || next_record())) {
+  while (!over_ && unsent_ == 0 && (head_left_ != 0 || record_left_ != 0 || next_record())) {
     const auto rest = kept(sent_, record_left_);
     auto* const head = reinterpret_cast<std::byte*>(&head_) + sizeof head_ - head_left_;
     std::array<iovec, 3> parts{{{head, head_left_}, rest[0], rest[1]}};
@@ -93,8 +93,8 @@ bool Fallback::pump() {
       return false;
     }
     if (n < 0) {
-      go_on(errno);
-      continue;
+      unsent_ = errno;
+      return false;
     }
     const auto bytes = static_cast<uint64_t>(n), of_head = std::min<uint64_t>(bytes, head_left_);
     head_left_ -= of_head;
@@ -137,8 +137,8 @@ ssize_t Fallback::receive(std::span<iovec> parts) {
       parts = without(parts, static_cast<size_t>(n));
       if (parts.empty()) break;
     } else if (n < 0 && errno != EINTR) {
-      if (!is_full(errno)) {
-        go_on(errno);
+      if (!is_full(errno) || unsent_ != 0) {
+        go_on(is_full(errno) ? unsent_ : errno);
       } else if (moved != 0 || !look_ahead()) {
         break;
       }
@@ -193,6 +193,7 @@ bool Fallback::believe(const Head& head) {
   acknowledged_ = head.received;
   if (head.bytes == anew) {
     heard_ = true;
+    goes_on_.store(way(), std::memory_order_relaxed);
     sent_ = head.received;
   } else {
     if (head.bytes > most_of_record) return false;
@@ -241,6 +242,7 @@ void Fallback::go_on(int why) {
   way_.fetch_add(1, std::memory_order_relaxed);
   full_ = introduced_ = heard_ = false;
   head_left_ = 0;
+  unsent_ = 0;
   record_left_ = missing_ = 0;
   sent_ = acknowledged_;
   pump();

@@ -32,8 +32,10 @@ class Fallback final : public Pipe {
   Fallback(std::vector<std::shared_ptr<Pipe>> ways, std::chrono::milliseconds patience);
   ~Fallback() override;
 
-  // Over which of them it goes.
+  // Over which of them it goes,
   size_t way() const { return way_.load(std::memory_order_relaxed); }
+  // and has heard the other end there: as that ends, all its ways do.
+  size_t goes_on() const { return goes_on_.load(std::memory_order_relaxed); }
 
   ssize_t send(std::span<iovec> parts) override;
   ssize_t receive(std::span<iovec> parts) override;
@@ -76,13 +78,14 @@ class Fallback final : public Pipe {
   const std::vector<std::shared_ptr<Pipe>> ways_;
   const std::chrono::milliseconds patience_;
   std::mutex lock_;  // of all that follows
-  std::atomic<size_t> way_{0};
+  std::atomic<size_t> way_{0}, goes_on_{0};
   std::atomic<bool> full_{false};  // the way takes no more
   bool over_ = false;              // no way is left,
   int why_ = 0;                    // for this reason; EPIPE: the other end has ended
 
   std::byte* const kept_;                             // a ring
   uint64_t acknowledged_ = 0, sent_ = 0, taken_ = 0;  // bytes, since the beginning
+  int unsent_ = 0;                                    // why the way takes no more: what it has to give is read before
   Head head_{};                                       // of the record that is being sent
   size_t head_left_ = 0;                              // of it, and
   uint64_t record_left_ = 0;                          // of what follows

@@ -141,6 +141,7 @@ class Link final : public Wire {
   std::atomic<const char*> broken_{nullptr};
   std::atomic<bool> stuck_{false};    // the socket takes no more
   std::atomic<bool> starved_{false};  // the other rank must read first
+  std::atomic<int> unsent_{0};        // why the pipe takes nothing more; it may have more to give: that counts first
   std::atomic<Clock::duration::rep> heard_;
   bool guarded_ = false;  // by the kernel
 

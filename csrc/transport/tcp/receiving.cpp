@@ -44,7 +44,10 @@ bool Link::receive() {
   for (size_t i = 0; i < count; ++i) asked += parts[i].iov_len;
   const ssize_t n = pipe_->receive({parts.data(), count});
   if (n < 0 && errno == EINTR) return true;
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    if (const int error = unsent_) fail_by(error);
+    return false;
+  }
   if (n <= 0) {
     fail_by(n == 0 ? 0 : errno);
     return false;

@@ -18,7 +18,7 @@ constexpr uint64_t few = 4;  // messages, after which the other rank is told tha
 
 void Link::push() {
   const std::lock_guard lock(sending_);
-  while (!broken() && socket() >= 0) {
+  while (!broken() && unsent_ == 0 && socket() >= 0) {
     if (done_ == batched_) {
       done_ = batched_ = 0;
       for (; batched_ < most_frames && compose(batch_[batched_]); ++batched_) {
@@ -28,7 +28,7 @@ void Link::push() {
     }
     if (!flush()) return;
   }
-  stuck_ = !broken() && socket() >= 0 && !pipe_->flush();
+  stuck_ = !broken() && unsent_ == 0 && socket() >= 0 && !pipe_->flush();
 }
 
 // Hands the batch to the kernel; false where that takes no more.
@@ -56,7 +56,8 @@ bool Link::flush() {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
     stuck_ = true;
   } else {
-    fail_by(errno);
+    stuck_ = false;
+    unsent_ = errno;
   }
   return false;
 }
