@@ -1,4 +1,4 @@
-"""How ranks that share no memory agree on who is lost.
+"""How ranks of several hosts agree on who is lost.
 
 Each rank has a register that only it writes. The others see its past values: in their order, some left out, late, or
 from some moment on no more. Anybody may take anybody for lost, rightly or not.
@@ -18,8 +18,11 @@ from some moment on no more. Anybody may take anybody for lost, rightly or not.
   takes nobody along. If q has decided, this rank is *evicted*, and says so. Else it keeps its own view; and when
   nothing else is left, at its deadline, it takes q for lost. (0 may have given up 1, 1 have given up 2, 2 given up 0.)
 - A decision is not yet the right to *go on*. Somebody may decide, and those who made it possible may then take it for
-  lost and decide again, without it. So they go on who are more than half, or half of them with the lowest rank, and all
-  of whom have decided the same.
+  lost and decide again, without it. So they go on all of whom have decided the same, and who are more than those on
+  hosts of which they have nobody, or as many with the lowest rank.
+- On one host there is no majority: one of two may go on when the other has died. So two who share memory have a word,
+  the *duel*, by which each may put out the other, once and for all: who takes the other for lost, on whatever grounds,
+  must have won it, and who has lost it is evicted.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ STAGES = ("idle", "settling", "decided", "evicted")
 
 Register = tuple[int, int, tuple[int, ...]]  # stage, set of the lost (bits), what is known of each rank that counts
 Rank = tuple[tuple[Register, ...], tuple[int, ...]]  # values that somebody may still see; which one it has seen of each
-World = tuple[int, tuple[Rank, ...]]  # how many suspicions may still come; the ranks
+Duels = frozenset[tuple[int, int]]  # who has put out whom
+World = tuple[int, tuple[Rank, ...], Duels]  # how many suspicions may still come; the ranks; what those of a host share
 
 
 def can_go_on(lost: int, size: int) -> bool:
@@ -45,19 +49,24 @@ def can_go_on(lost: int, size: int) -> bool:
 
 @dataclass(frozen=True)
 class BetweenHosts:
-    """The protocol; or one with one mistake, which has a name."""
+    """The protocol; or one with one mistake, which has a name. `hosts` of the ranks: by default each has its own."""
 
     size: int
     mistake: str = ""
+    hosts: tuple[int, ...] = ()
+
+    def share(self, one: int, other: int) -> bool:
+        """Whether these two share memory."""
+        return bool(self.hosts) and self.hosts[one] == self.hosts[other]
 
     def starts(self, suspicions: int) -> list[World]:
         """Rank 0 is the first to find anything: ranks are alike."""
-        idle: World = (suspicions, (((((IDLE, 0, ()),), (0,) * self.size)),) * self.size)
+        idle: World = (suspicions, (((((IDLE, 0, ()),), (0,) * self.size)),) * self.size, frozenset())
         return [self.write(idle, 0, self.settled(0, 0)), self.write(idle, 0, self.settled(0, 2))]
 
     def deaf(self, rank: int) -> World:
         """This rank hears nobody, and takes all others for lost; nobody else suspects anybody."""
-        idle: World = (0, (((((IDLE, 0, ()),), (0,) * self.size)),) * self.size)
+        idle: World = (0, (((((IDLE, 0, ()),), (0,) * self.size)),) * self.size, frozenset())
         return self.write(idle, rank, self.settled(rank, ~(1 << rank) & ((1 << self.size) - 1)))
 
     def settled(self, rank: int, lost: int, finding: int = 1) -> Register:
@@ -66,11 +75,13 @@ class BetweenHosts:
     # ── what may happen ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def after(self, world: World) -> Iterator[Step[World]]:
-        left, ranks = world
+        left, ranks, duels = world
         for me, (values, _) in enumerate(ranks):
             stage, lost, facts = values[-1]
             if stage >= DECIDED:
                 continue
+            if any(loser == me for _, loser in duels):
+                yield (me, "is put out"), self.write(world, me, (EVICTED, lost, facts))
             others = [other for other in range(self.size) if other != me and not lost >> other & 1]
             quiet = True
             for step in self.looks(world, me, others):
@@ -87,14 +98,14 @@ class BetweenHosts:
                 bit = 1 << other
                 new = (SETTLING, lost | bit, facts) if stage == SETTLING else self.settled(me, bit)
                 if left:
-                    spent = (left - 1, ranks)
+                    spent = (left - 1, ranks, duels)
                     yield (me, "suspects", other), self.write(spent, me, new)
                 if quiet and stage == SETTLING and self.seen(world, me, other)[1] >> me & 1 and self.mistake != "waits":
                     yield (me, "gives up", other, "who gave it up"), self.write(world, me, new)
 
     def looks(self, world: World, me: int, others: list[int]) -> Iterator[Step[World]]:
         """It sees a newer value of another, and acts on it in the same step: who acts later might look later."""
-        left, ranks = world
+        left, ranks, duels = world
         values, views = ranks[me]
         if self.mistake == "adopts from the lost":
             others = [other for other in range(self.size) if other != me]
@@ -103,7 +114,7 @@ class BetweenHosts:
                 seen = ranks[other][0][index]
                 new = self.reaction(me, values[-1], other, seen)
                 mine = (values, (*views[:other], index, *views[other + 1 :]))
-                looked = (left, (*ranks[:me], mine, *ranks[me + 1 :]))
+                looked = (left, (*ranks[:me], mine, *ranks[me + 1 :]), duels)
                 yield (
                     (me, "sees", other, STAGES[seen[0]], f"{seen[1]:b}"),
                     self.write(looked, me, new) if new != values[-1] else self.tidy(looked),
@@ -120,7 +131,11 @@ class BetweenHosts:
         if theirs == EVICTED:
             return SETTLING, lost | 1 << other, facts
         if set_of_theirs >> me & 1:
-            if not can_go_on(set_of_theirs, self.size) and self.mistake != "anybody evicts":
+            if (
+                not can_go_on(set_of_theirs, self.size)
+                and not self.share(me, other)
+                and self.mistake != "anybody evicts"
+            ):
                 return SETTLING, lost | 1 << other, facts
             return (EVICTED if theirs == DECIDED else SETTLING), lost, facts
         if theirs == DECIDED:
@@ -142,13 +157,19 @@ class BetweenHosts:
         return world[1][other][0][world[1][me][1][other]]
 
     def write(self, world: World, me: int, register: Register) -> World:
-        left, ranks = world
+        left, ranks, duels = world
         values, views = ranks[me]
-        return self.tidy((left, (*ranks[:me], ((*values, register), views), *ranks[me + 1 :])))
+        if register[0] != EVICTED and self.mistake != "no duels":
+            against = {other for other in range(self.size) if register[1] >> other & 1 and self.share(me, other)}
+            if any((other, me) in duels for other in against):
+                register = (EVICTED, *values[-1][1:])
+            else:
+                duels |= {(me, other) for other in against}
+        return self.tidy((left, (*ranks[:me], ((*values, register), views), *ranks[me + 1 :]), duels))
 
     def tidy(self, world: World) -> World:
         """The same world in fewest words: forget values that nobody will look at any more."""
-        left, ranks = world
+        left, ranks, duels = world
         views = []
         for me, (values, view) in enumerate(ranks):
             stage, lost, _ = values[-1]
@@ -161,9 +182,13 @@ class BetweenHosts:
                 ]
             )
         oldest = [min(column) for column in zip(*views, strict=True)]
-        return left, tuple(
-            (values[old:], tuple(index - first for index, first in zip(view, oldest, strict=True)))
-            for (values, _), view, old in zip(ranks, views, oldest, strict=True)
+        return (
+            left,
+            tuple(
+                (values[old:], tuple(index - first for index, first in zip(view, oldest, strict=True)))
+                for (values, _), view, old in zip(ranks, views, oldest, strict=True)
+            ),
+            duels,
         )
 
     # ── what must not happen ─────────────────────────────────────────────────────────────────────────────────────────
@@ -185,12 +210,18 @@ class BetweenHosts:
     def goes_on(self, registers: list[Register], lost: int) -> bool:
         members = [register for rank, register in enumerate(registers) if not lost >> rank & 1]
         all_say = all(register[:2] == (DECIDED, lost) for register in members)
-        return can_go_on(lost, self.size) and (all_say or self.mistake == "goes on at once")
+        return self.is_majority(lost) and (all_say or self.mistake == "goes on at once")
+
+    def is_majority(self, lost: int) -> bool:
+        """Whether who is not lost is more than those on hosts of which all are, or as many, with the lowest rank."""
+        members = [rank for rank in range(self.size) if not lost >> rank & 1]
+        apart = [rank for rank in range(self.size) if not any(rank == one or self.share(rank, one) for one in members)]
+        return (len(members), min(apart, default=self.size)) > (len(apart), min(members))
 
     def stuck(self, world: World, steps: list[Step[World]]) -> list[int]:
         """Who waits, though no news are on their way to it, for ranks that wait likewise. It may wait for a dead one or
         for one that it hears no more: those it will suspect."""
-        _, ranks = world
+        _, ranks, _ = world
         busy = {label[0] for label, _ in steps if label[1] != "suspects"}
         waiting = {me for me in range(self.size) if ranks[me][0][-1][0] == SETTLING and me not in busy}
         while True:

@@ -34,6 +34,27 @@ def test_between_hosts_all_who_trust_one_another_decide_the_same() -> None:
     assert walk.worlds > 10_000
 
 
+MIXED = [(0, 0, 1), (0, 1, 0), (0, 1, 1)]  # the hosts of three ranks, two of which share memory
+
+
+def on_hosts(hosts: tuple[int, ...], suspicions: int, mistake: str = "") -> Walk:
+    protocol = BetweenHosts(3, mistake, hosts)
+    return explore(protocol.starts(suspicions), protocol.after, protocol.wrong)
+
+
+@pytest.mark.parametrize("hosts", MIXED)
+def test_of_two_on_one_host_only_one_goes_on_without_the_other(hosts: tuple[int, ...]) -> None:
+    walk = on_hosts(hosts, EVERYTHING)
+    assert not walk.complaint, walk
+    assert walk.worlds > 10_000
+
+
+@pytest.mark.parametrize("hosts", MIXED[:2])  # else who is alone on its host is the lowest rank, which counts for two
+def test_they_need_a_duel(hosts: tuple[int, ...]) -> None:
+    walk = on_hosts(hosts, 2, "no duels")
+    assert "go on, each with its own" in walk.complaint, walk
+
+
 @pytest.mark.parametrize(
     ("mistake", "suspicions", "complaint"),
     [

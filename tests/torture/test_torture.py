@@ -16,12 +16,12 @@ from hosts import reason
 HERE = Path(__file__).resolve().parent
 
 
-def storm(*words: str, capfd: pytest.CaptureFixture[str]) -> None:
+def storm(*words: str, capfd: pytest.CaptureFixture[str], program: str = "storm.py") -> None:
     """What it says is shown where it finds anything."""
     subprocess.check_call([sys.executable, str(HERE / "failpoints.py")])
     paths = f"{HERE.parent}{os.pathsep}{HERE}"
     environ = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "storm.py"), *words]
+    command = [sys.executable, str(HERE / program), *words]
     code = subprocess.call(command, env=environ, stdin=subprocess.DEVNULL, timeout=280)
     said = capfd.readouterr()
     assert code == 0, said.err + said.out
@@ -37,6 +37,11 @@ def test_an_end_at_each_step(over: str, capfd: pytest.CaptureFixture[str]) -> No
     """A rank is killed, or stopped, at each step of a call, of the end of a group, and of recover(). Each comes, and
     those that are left are told the same and go on."""
     storm("--steps", "--transport", over, capfd=capfd)
+
+
+@pytest.mark.skipif(reason() != "", reason=reason())
+def test_of_two_that_were_stopped_in_turn_one_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    storm(program="duel.py", capfd=capfd)
 
 
 def test_every_step_is_named_once() -> None:

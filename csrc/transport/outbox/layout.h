@@ -51,6 +51,7 @@ struct Outbox {
   struct alignas(line) Count {
     std::atomic<uint64_t> read;  // messages from that peer, all in all
     std::atomic<int32_t> pid;    // of that peer, where it runs on this host
+    std::atomic<int32_t> duel;   // where it does, and has a higher rank: 1 + which of the two has put out the other
   };
   struct Text {
     std::atomic<uint64_t> fingerprint;

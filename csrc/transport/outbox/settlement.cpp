@@ -127,7 +127,44 @@ void Settlement::begin() {
   stand_.lost[rank_] = false;
   stand_.stage = Outbox::Stand::settling;
   begun_ = Clock::now();
-  show();
+  if (put_out(stand_.lost))
+    show();
+  else
+    bow_out();
+}
+
+// These, as far as they share memory with this rank: it has won against each of them, unless this is false.
+bool Settlement::put_out(const Ranks& lost) {
+  for (size_t rank = 0; rank < boxes_.size(); ++rank) {
+    if (rank == me() || !lost[rank] || behind_links_[rank]) continue;
+    int32_t winner = 0;
+    if (!duel_with(rank).compare_exchange_strong(winner, 1 + rank_, std::memory_order_acq_rel) && winner != 1 + rank_)
+      return false;
+  }
+  return true;
+}
+
+bool Settlement::is_out() const {
+  for (size_t rank = 0; rank < boxes_.size(); ++rank) {
+    if (rank == me() || behind_links_[rank]) continue;
+    if (duel_with(rank).load(std::memory_order_acquire) == 1 + static_cast<int32_t>(rank)) return true;
+  }
+  return false;
+}
+
+// What the others come to this rank does not wait for.
+bool Settlement::bow_out() {
+  Outbox::Stand outcome = stand_;
+  outcome.stage = Outbox::Stand::settled;
+  outcome.reached = outcome.completed;
+  outcome.lost.set(me());
+  outcome.why = reason_of({Failure::peer_lost, rank_, ""});
+  settle(outcome);
+  return true;
+}
+
+std::atomic<int32_t>& Settlement::duel_with(size_t rank) const {
+  return boxes_[std::min(rank, me())]->counts()[std::max(rank, me())].duel;
 }
 
 // What others have completed; for a moment.
@@ -185,7 +222,7 @@ bool Settlement::turn() {
     const bool begins = !begun();
     if (begins && (round_ != 0 || may_complete_more())) return true;
     if (begins) begin();
-    if (!adopt(out) && !decide() && !begins) return true;
+    if (stage_ != Outbox::Stand::settled && !adopt(out) && !decide() && !begins) return true;
   }
   tell_();
   return true;
@@ -193,6 +230,7 @@ bool Settlement::turn() {
 
 // What others hold. Whether this rank's stand changed.
 bool Settlement::adopt(const Ranks& out) {
+  if (is_out()) return bow_out();
   Ranks lost = stand_.lost;
   const auto waited = Clock::now() - begun_;
   for (size_t rank = 0; rank < stands_.size(); ++rank) {
@@ -200,6 +238,7 @@ bool Settlement::adopt(const Ranks& out) {
     const Outbox::Stand& theirs = stands_[rank];
     const bool out_of_sight = theirs.lost[me()];  // this rank, to that one
     if (theirs.stage == Outbox::Stand::settled && (!out_of_sight || counts(rank, theirs))) {
+      if (!theirs.lost[me()] && !put_out(theirs.lost)) return bow_out();
       settle(theirs);
       return true;
     }
@@ -210,6 +249,7 @@ bool Settlement::adopt(const Ranks& out) {
     if (begun && !out_of_sight) lost |= theirs.lost;
   }
   if (lost == stand_.lost) return false;
+  if (!put_out(lost)) return bow_out();
   stand_.lost = lost;
   FAILPOINT(adopted);
   show();

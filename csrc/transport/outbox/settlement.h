@@ -21,8 +21,13 @@
 // is dead, has left, or is silent; one that finds that the others have settled without it says that it is out. Beside
 // those who wait, the keeper takes part: a rank that computes holds up nobody.
 //
-// To settle is not to go on: that takes another round, in which all that go on say the same. tests/model has all of it
-// as models, and walks through what may happen.
+// To settle is not to go on: that takes another round, in which all that go on say the same, and a majority of them or
+// of the hosts. On one host there is none: one of two may go on when the other has died. So two that share memory there
+// have a word, their *duel*, in which each may write its name, and it stays: nobody takes the other for lost, on
+// whatever grounds, without having won it, and who has lost it is out. (Both may have been stopped, one after the
+// other.)
+//
+// tests/model has all of it as models, and walks through what may happen.
 #pragma once
 
 #include <atomic>
@@ -82,6 +87,10 @@ class Settlement {
   bool may_complete_more();
   void begin();  // the lock is held, as by those that follow
   bool adopt(const Ranks& out);
+  bool put_out(const Ranks& lost);
+  bool is_out() const;
+  bool bow_out();
+  std::atomic<int32_t>& duel_with(size_t rank) const;
   bool counts(size_t rank, const Outbox::Stand& theirs) const;
   bool can_go_on(const Ranks& lost) const;
   bool decide();
