@@ -216,6 +216,7 @@ NB_MODULE(_core, m) {
 
   failure_type = PyErr_NewException("hocket._core.Failure", PyExc_RuntimeError, nullptr);
   m.attr("Failure") = nb::steal(failure_type);
+  m.attr("VERSION") = HOCKET_VERSION;
   m.attr("ATTEMPTS") = attempts;
   nb::register_exception_translator(translate);
 

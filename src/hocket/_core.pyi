@@ -233,6 +233,7 @@ class Persistent:
     def __call__(self) -> Any: ...
 
 ATTEMPTS: int
+VERSION: str  # of hocket
 FORKED: str
 
 class MessageRequest:

@@ -57,7 +57,7 @@ VERSIONED = """
 import sys
 import hocket, hocket.rendezvous.cards as cards
 rank, version, where = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-cards._VERSION = version
+cards.VERSION = version
 try:
     hocket.init(20, rank=rank, size=3, rendezvous=where, secret="known to all")
 except hocket.RendezvousError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Generator, Iterable
 from contextlib import suppress
@@ -56,6 +55,8 @@ class Work(Generic[T]):
         return self._request.error
 
     def __await__(self) -> Generator[Any, None, T]:
+        import asyncio  # no small matter, for who awaits nothing
+
         return asyncio.to_thread(self.wait).__await__()
 
     def __repr__(self) -> str:

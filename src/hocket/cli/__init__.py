@@ -51,9 +51,9 @@ HIDDEN = ("tcl_companion",)  # nobody types it
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from .._core import VERSION
 
-        typer.echo(f"hocket {version('hocket')}")
+        typer.echo(f"hocket {VERSION}")
         raise typer.Exit
 
 

@@ -37,8 +37,8 @@ def _facts() -> dict[str, object]:
     import os
     import platform
     import socket
-    from importlib.metadata import version
 
+    from .._core import VERSION
     from ..config import Config, seen
     from ..errors import RendezvousError
 
@@ -49,7 +49,7 @@ def _facts() -> dict[str, object]:
     except RendezvousError as error:
         place, launcher = f"no place: {error}", "unclear"
     return {
-        "hocket": version("hocket"),
+        "hocket": VERSION,
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),

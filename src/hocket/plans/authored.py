@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
@@ -76,6 +75,8 @@ def _line(path: str, error: Exception) -> int | None:
     """The line of that file at which the error arose, or from which it was called."""
     if isinstance(error, SyntaxError):
         return error.lineno
+    import traceback
+
     lines = [
         at.lineno
         for at in traceback.extract_tb(error.__traceback__)

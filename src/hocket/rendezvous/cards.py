@@ -7,11 +7,11 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
 
+from .._core import VERSION
 from ..config import LIFE
 from ..deadline import Deadline
 from ..errors import RendezvousError
@@ -20,7 +20,6 @@ from .seal import seal, unseal
 from .sockets import USED_UP
 from .store import Absent, Store, Taken
 
-_VERSION = version("hocket")
 _LONGEST = 4096  # bytes of a note: a store may hold anything
 _HEAD = re.compile(rb"hocket ([!-~]{1,40})\n")
 
@@ -89,7 +88,7 @@ class Card:
 
     def note(self, secret: bytes, label: str) -> bytes:
         """As it is left in a store: sealed (`seal`), behind the version of hocket, which is in clear."""
-        return b"hocket " + _VERSION.encode() + b"\n" + seal(secret, label, self.pack())
+        return b"hocket " + VERSION.encode() + b"\n" + seal(secret, label, self.pack())
 
     @staticmethod
     def read(note: bytes, secret: bytes, label: str, writer: int, reader: int) -> Card:
@@ -98,9 +97,9 @@ class Card:
         head = _HEAD.match(note)
         if head is None or len(note) > _LONGEST:
             raise RendezvousError(f"rank {writer} left what is no card: do all ranks have one version of hocket?")
-        if (theirs := head[1].decode()) != _VERSION:
+        if (theirs := head[1].decode()) != VERSION:
             raise RendezvousError(
-                f"rank {writer} has hocket {theirs}, and rank {reader} has {_VERSION}: all ranks need the same version"
+                f"rank {writer} has hocket {theirs}, and rank {reader} has {VERSION}: all ranks need the same version"
             )
         try:
             return Card.unpack(unseal(secret, label, note[head.end() :]))

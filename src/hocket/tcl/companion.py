@@ -12,10 +12,10 @@ import select
 import threading
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
 
+from .._core import VERSION
 from .script import NAMES, OK, Script
 
 A_WHILE = 200e-6  # seconds
@@ -31,7 +31,7 @@ def serve() -> None:
     with source, sink:
         leaving = threading.Event()
         threading.Thread(target=_watch, args=(source.fileno(), leaving), daemon=True).start()
-        send(sink, (version("hocket"), *NAMES))
+        send(sink, (VERSION, *NAMES))
         script = Script()
         while (words := soon(source)) is not None:
             name, *rest = words

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
+from .._core import VERSION
 from . import PACKAGE
 from .script import NAMES, OK, Script
 
@@ -54,7 +54,7 @@ def run(file: str, arguments: Sequence[str]) -> None:
 
     interpreter.createcommand("::hocket::exchange", exchange)
     interpreter.createcommand("::hocket::end", end)
-    settings = {"::hocket::folder": str(PACKAGE), "::hocket::names": NAMES, "::hocket::version": version("hocket")}
+    settings = {"::hocket::folder": str(PACKAGE), "::hocket::names": NAMES, "::hocket::version": VERSION}
     for name, value in {**settings, "argv0": file, "argv": tuple(arguments), "argc": len(arguments)}.items():
         interpreter.call("set", name, value)
     interpreter.eval(_SETUP)

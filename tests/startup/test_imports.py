@@ -1,0 +1,75 @@
+"""What `import hocket` imports beside NumPy: every rank of every job pays for it, and each has to wait for the last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys, numpy
+before = set(sys.modules)
+import hocket
+{use}
+new = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(*sorted(name for name in new if not name.startswith("_")))
+"""
+KNOWN = {
+    "hocket": "",
+    "ml_dtypes": "bfloat16 is one of the dtypes",
+    "numpy": "its typing",
+    "cython_runtime": "msgpack",
+    "msgpack": "what ranks tell each other",
+    "atexit": "a group that nobody closed tells the others",
+    "dataclasses": "",
+    "copy": "dataclasses",
+    "difflib": "what was meant by an operator's name that is none",
+    "errno": "",
+    "fcntl": "",
+    "fractions": "averages of counts are exact",
+    "decimal": "fractions",
+    "hashlib": "fingerprints",
+    "hmac": "who knows the job's secret",
+    "base64": "secrets",
+    "binascii": "secrets",
+    "secrets": "",
+    "random": "secrets",
+    "bisect": "random",
+    "heapq": "plans",
+    "importlib": "",
+    "ipaddress": "interfaces",
+    "json": "",
+    "pathlib": "",
+    "fnmatch": "pathlib",
+    "ntpath": "pathlib",
+    "nt": "pathlib",
+    "urllib": "addresses",
+    "resource": "how many descriptors there are",
+    "select": "",
+    "selectors": "",
+    "array": "socket",
+    "socket": "",
+    "threading": "",
+}
+
+
+def imported(use: str = "") -> set[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(use=use)], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_hocket_imports_what_is_known() -> None:
+    assert imported() - set(KNOWN) == set()
+
+
+@pytest.mark.parametrize(
+    "late", ["asyncio", "multiprocessing", "torch", "typer", "email", "ssl", "traceback", "logging"]
+)
+def test_what_few_need_is_not_imported_for_all(late: str) -> None:
+    assert late not in imported("group = hocket.init(); group.all_reduce(1)")
+
+
+def test_spawn_is_there_all_the_same() -> None:
+    assert "multiprocessing" in imported("assert callable(hocket.spawn) and 'spawn' in dir(hocket)")
+    assert "multiprocessing" in imported("from hocket import *; spawn")
