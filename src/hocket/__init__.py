@@ -9,33 +9,50 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ._core import VERSION
-from .arrays.ops import whole_rows
-from .calls.messages import Envelope, Received
-from .calls.work import Work, wait_all, wait_any
-from .errors import (
-    CollectiveTimeout,
-    GroupBroken,
-    HocketError,
-    MismatchError,
-    PeerLost,
-    PlanError,
-    RendezvousError,
-)
-from .group import Group, init, join
-from .group.elastic import elastic
-from .plans.algorithms import plan
-from .plans.check import Facts, check
-from .plans.count import count
-from .plans.interpret import interpret
-from .plans.plan import Plan
-
-__version__ = VERSION
-
 if TYPE_CHECKING:
+    from ._core import VERSION as __version__
+    from .arrays.ops import whole_rows
+    from .calls.messages import Envelope, Received
+    from .calls.work import Work, wait_all, wait_any
+    from .errors import (
+        CollectiveTimeout,
+        GroupBroken,
+        HocketError,
+        MismatchError,
+        PeerLost,
+        PlanError,
+        RendezvousError,
+    )
+    from .group import Group, init, join
+    from .group.elastic import elastic
     from .launch.spawn import spawn
+    from .plans.algorithms import plan
+    from .plans.check import Facts, check
+    from .plans.count import count
+    from .plans.interpret import interpret
+    from .plans.plan import Plan
+
+# The same once more: a name is imported when it is used, so that what few programs need costs nobody else anything, and
+# the commands, as `hocket run`, begin without NumPy.
+_HOMES = {
+    "_core": "VERSION",
+    "arrays.ops": "whole_rows",
+    "calls.messages": "Envelope Received",
+    "calls.work": "Work wait_all wait_any",
+    "errors": "CollectiveTimeout GroupBroken HocketError MismatchError PeerLost PlanError RendezvousError",
+    "group": "Group init join",
+    "group.elastic": "elastic",
+    "launch.spawn": "spawn",
+    "plans.algorithms": "plan",
+    "plans.check": "Facts check",
+    "plans.count": "count",
+    "plans.interpret": "interpret",
+    "plans.plan": "Plan",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "CollectiveTimeout",
@@ -51,6 +68,7 @@ __all__ = [
     "Received",
     "RendezvousError",
     "Work",
+    "__version__",
     "check",
     "count",
     "elastic",
@@ -66,12 +84,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What only few programs use is imported when it is: it takes long."""
-    if name == "spawn":
-        from .launch.spawn import spawn
-
-        return spawn
-    raise AttributeError(f"module 'hocket' has no attribute {name!r}")
+    wanted = "VERSION" if name == "__version__" else name
+    if wanted not in _HOME:
+        raise AttributeError(f"module 'hocket' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_HOME[wanted]}", __name__), wanted)
+    return found
 
 
 def __dir__() -> list[str]:

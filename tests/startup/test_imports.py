@@ -1,11 +1,16 @@
-"""What `import hocket` imports beside NumPy: every rank of every job pays for it, and each has to wait for the last."""
+"""What hocket imports beside NumPy: every rank of every job pays for it, and each has to wait for the last."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import hocket
 
 PROGRAM = """
 import sys, numpy
@@ -59,8 +64,25 @@ def imported(use: str = "") -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_hocket_imports_what_is_known() -> None:
-    assert imported() - set(KNOWN) == set()
+def test_a_rank_imports_what_is_known() -> None:
+    assert imported("group = hocket.init(); group.all_reduce(1)") - set(KNOWN) == set()
+
+
+def test_importing_hocket_imports_nothing_else() -> None:
+    assert imported() <= {"hocket", "importlib"}
+
+
+def test_every_name_is_at_home_where_its_type_is() -> None:
+    """Each is written twice in hocket/__init__.py."""
+    text = Path(hocket.__file__).read_text()
+    told = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level]
+    homes = {name.asname or name.name: str(node.module) for node in told for name in node.names}
+    assert sorted(homes) == sorted(hocket.__all__)
+    for name, home in homes.items():
+        there = importlib.import_module(f"hocket.{home}")
+        assert getattr(hocket, name) is getattr(there, "VERSION" if name == "__version__" else name)
+    with pytest.raises(AttributeError, match="module 'hocket' has no attribute 'nonsense'"):
+        hocket.nonsense  # type: ignore[attr-defined] # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -68,6 +90,19 @@ def test_importing_hocket_imports_what_is_known() -> None:
 )
 def test_what_few_need_is_not_imported_for_all(late: str) -> None:
     assert late not in imported("group = hocket.init(); group.all_reduce(1)")
+
+
+def test_the_launcher_needs_no_numpy() -> None:
+    """It begins before the ranks do."""
+    program = """
+import sys
+from hocket.cli import main
+sys.argv = ["hocket", "run", "-n", "1", "true"]
+try: main()
+except SystemExit as end: print(end.code, "numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 False\n"
 
 
 def test_spawn_is_there_all_the_same() -> None:

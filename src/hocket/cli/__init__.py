@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -66,7 +67,8 @@ def _hocket(
 
 def main() -> None:
     """Run the command line, and exit."""
-    for name in COMMANDS:
+    first = next((word for word in sys.argv[1:] if not word.startswith("-")), "").replace("-", "_")
+    for name in [first] if first in COMMANDS else COMMANDS:  # only what is asked for, as plans take NumPy
         if find_spec(f"{__name__}.{name}") is not None:
             module = import_module(f"{__name__}.{name}")
             settings = getattr(module, "SETTINGS", None)

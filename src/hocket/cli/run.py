@@ -118,7 +118,6 @@ def run(
     from ..config.observed import metrics_address
     from ..errors import RendezvousError
     from ..launch.command import command_line, run_command
-    from ..observe.timeline import clear
     from .trace import merge_timelines
 
     try:
@@ -131,6 +130,8 @@ def run(
         raise typer.BadParameter(str(error)) from None
     try:
         if trace is not None and node_rank in (None, 0):
+            from ..observe.timeline import clear  # with NumPy, which the launcher does without
+
             clear(trace)
         code = run_command(
             argv,

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
-from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, USED_UP, Handshake
 from .tls import secured
+
+if TYPE_CHECKING:
+    from .._core import Credentials
 
 STRANGERS = 256  # at a time; members of the job do not remain strangers for long
 _AT_ONCE = 64  # callers that are taken before others get their turn

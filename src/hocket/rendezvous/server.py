@@ -10,12 +10,15 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
-from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .reception import Reception
 from .sockets import SLACK, Address, explained, frame, frame_length, listen, peer_of, reason, unpack
+
+if TYPE_CHECKING:
+    from .._core import Credentials
 
 CLOSED = "the meeting point was closed"
 LONGEST = 1e6  # seconds that one get may wait

@@ -33,15 +33,17 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from .._core import Credentials
 from ..addresses import host_and_port
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from .tls import ALERT, NOT_HERE, secured
+
+if TYPE_CHECKING:
+    from .._core import Credentials
 
 MAX_FRAME = 1 << 20  # bytes
 _MOST_PARTS = 3  # of what is asked or answered

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from .._core import Credentials
 from ..deadline import Deadline
 from ..errors import RendezvousError
 from .sockets import SLACK, dial, read_frame, reason, write_frame
+
+if TYPE_CHECKING:
+    from .._core import Credentials
 
 # For hocket's own launcher, which holds the store:
 MET = "met"  # the note of who has met the others

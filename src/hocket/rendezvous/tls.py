@@ -11,11 +11,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .._core import Credentials, Tls
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
+
+if TYPE_CHECKING:
+    from .._core import Credentials  # the launcher, which has no use for TLS, does without the core
 
 ALERT = b"\x15\x03"  # how TLS begins to say why it hangs up
 _PROTOCOL = ALERT + b"\x01\x00\x02\x02\x46"  # because the other end speaks something else
@@ -34,6 +36,8 @@ def credentials(files: tuple[str, str, str] | None) -> Credentials | None:
             Path(file).open("rb").close()
     except OSError as error:
         raise RendezvousError(f"{error.filename}, which TLS needs, cannot be read: {error.strerror}") from None
+    from .._core import Credentials
+
     with _told():
         return Credentials(*files)
 
@@ -52,6 +56,8 @@ class TlsSocket(socket.socket):
     """
 
     def __init__(self, sock: socket.socket, shown: Credentials, calls: bool) -> None:
+        from .._core import Tls
+
         timeout = sock.gettimeout()
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.settimeout(timeout)
