@@ -317,10 +317,13 @@ NB_MODULE(_core, m) {
       .def("leave", &Endpoint::leave)
       .def("close", &Endpoint::close)
       .def("disown", &Endpoint::disown)
-      .def("disconnect", [](Endpoint& self) {
-        const Unlocked unlocked;  // it may wait for a farewell
-        self.disconnect();
-      });
+      .def(
+          "disconnect",
+          [](Endpoint& self, bool for_all) {
+            const Unlocked unlocked;  // it may wait for a farewell
+            self.disconnect(for_all);
+          },
+          "for_all"_a = true);
 
   nb::class_<tcp::Pipe>(m, "Pipe").def(nb::init<int>(), "socket"_a);
   nb::class_<tcp::Stripes, tcp::Pipe>(m, "Stripes").def(nb::init<std::vector<std::shared_ptr<tcp::Pipe>>>(), "pipes"_a);

@@ -160,12 +160,12 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
 
 Endpoint::~Endpoint() = default;
 
-void Endpoint::disconnect() {
+void Endpoint::disconnect(bool for_all) {
   liveness.disconnect();
   if (!keeper_) return;
   keeper_->stop();  // and stays: another thread may be asking it in a wait
   FAILPOINT(parting);
-  tcp::part(all_links, Clock::now() + (settlement.settled() ? short_farewell : farewell));
+  tcp::part(all_links, Clock::now() + (settlement.settled() ? short_farewell : farewell), for_all);
   for (tcp::Link* link : all_links) link->disconnect();
 }
 
@@ -325,8 +325,10 @@ void Endpoint::tend(Clock::time_point now) {
     tcp::Link* const link = links[peer].get();
     bell.hear(peer);
     link->beat(now, between_pulses);
+    // First this: who breaks off has said before that it leaves, and the keeper may hear both of them meanwhile.
+    const char* const why = link->broken();
     if (board.has_left(peer)) continue;
-    if (const char* why = link->broken()) {
+    if (why != nullptr) {
       liveness.gone(peer, why);
     } else if (listened && now - link->heard() > life_) {
       liveness.gone(peer, silent_.c_str());

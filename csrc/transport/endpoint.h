@@ -86,8 +86,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void give_back(uint64_t begin, uint64_t bytes);
   // No call comes any more, and nothing lies in the arena.
   void disown() { mappings[rank()]->disown(); }
-  // The sockets and pidfds are about to be closed. Sends what is left over links first.
-  void disconnect();
+  // The sockets and pidfds are about to be closed. Sends what is left over links first, and may wait `for all` to part.
+  void disconnect(bool for_all = true);
 
   void describe(uint64_t fingerprint, const std::string& text) override;
   uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) override;

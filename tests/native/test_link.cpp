@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "check.h"
 #include "engine/port.h"
@@ -570,6 +571,33 @@ void parts_without_loss(How... how) {
   }
 }
 
+// Who does not wait for the other end goes when all has arrived there, and closes over what it has not read.
+void parts_before_the_other_end() {
+  for (int turn = 0; turn < 20; ++turn) {
+    Striped pair(3, false, true);
+    Rank &own = *pair.ranks[0], &other = *pair.ranks[1];
+    const Bytes data = content(15, 200'000);
+    own.post(0, 1, data.data(), data.size(), {1, 1});
+    own.box->left = 1;
+    std::thread late([&] {
+      while (other.received(0) == nullptr) other.link.turn();
+      for (uint64_t number = 0; number < 8; ++number) other.post(number, 0, data.data(), data.size(), {1, 1});
+    });
+    const auto begin = Clock::now();
+    tcp::part({&own.link}, begin + std::chrono::seconds(20), false);
+    check(Clock::now() - begin < std::chrono::seconds(10), "it waits for the other end");
+    own.link.disconnect();
+    for (int& fd : pair.fds[0]) close(std::exchange(fd, -1));
+    late.join();
+    for (const Deadline limit = Clock::now() + std::chrono::seconds(5); !other.link.broken() && Clock::now() < limit;)
+      other.link.turn();
+    const Descriptor& d = other.link.mirror()->descriptors(size, 1)[0];
+    check(d.turn == 1 && other.link.mirror()->left == 1, "what was sent before it went is lost");
+    check(std::memcmp(other.slot(d), data.data(), data.size()) == 0, "other bytes");
+    check(other.link.broken() != nullptr, "it does not end");
+  }
+}
+
 // ---- over several sockets ----
 
 // A piece goes over each in turn, however long the parts are that make it up.
@@ -795,5 +823,6 @@ int main() {
   waits_for_no_socket_of_a_broken_link();
   parts_without_loss<Pair>();
   parts_without_loss<Striped>(3, false, true);
+  parts_before_the_other_end();
   return report();
 }

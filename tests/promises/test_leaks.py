@@ -70,6 +70,28 @@ def test_groups_that_are_dropped_leave_nothing(own: Own, use: str) -> None:
         assert all(now <= then for then, now in zip(before, after, strict=True)), f"{before} became {after}"
 
 
+def left_by_a_drop(group: Any) -> str:
+    """With a message that it has not read."""
+    part = group.split(0)
+    if group.rank == 0:
+        part.send(np.arange(1000.0), 1)
+        group.barrier()
+        with pytest.raises(hocket.PeerLost) as raised:
+            part.barrier()
+        return str(raised.value).partition(" while ")[0]
+    group.barrier()
+    del part
+    gc.collect()
+    return group._links.name(1)
+
+
+def test_who_drops_a_group_has_left_it(own: Own) -> None:
+    """It is collected as garbage, in any order, and its connections end as if by close()."""
+    for _ in range(5):
+        told, name = own(2).run(left_by_a_drop, fresh=True)
+        assert told in (f"{name} left", f"{name} left the group")
+
+
 def interrupted_while_it_closes(group: Any) -> tuple[Any, Any]:
     """Ten times, in the farewell of the links."""
     with group.split(0) as part:
@@ -83,8 +105,8 @@ def interrupted_while_it_closes(group: Any) -> tuple[Any, Any]:
             def __getattr__(self, name: str, endpoint: Any = endpoint) -> Any:
                 return getattr(endpoint, name)
 
-            def disconnect(self, endpoint: Any = endpoint) -> None:
-                endpoint.disconnect()
+            def disconnect(self, for_all: bool, endpoint: Any = endpoint) -> None:
+                endpoint.disconnect(for_all)
                 raise KeyboardInterrupt
 
         part._calls.endpoint = Interrupted()

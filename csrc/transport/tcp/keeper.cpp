@@ -110,13 +110,15 @@ void Keeper::keep() {
   }
 }
 
-void part(const std::vector<Link*>& links, Deadline limit) {
+void part(const std::vector<Link*>& links, Deadline limit, bool for_all) {
   std::vector<bool> shut(links.size());
   std::vector<pollfd> polls;
   std::chrono::microseconds slice;
+  bool arrived;
   do {
     polls.clear();
-    slice = tick;
+    slice = for_all ? tick : tick / 50;
+    arrived = !for_all;
     for (size_t i = 0; i < links.size(); ++i) {
       Link& link = *links[i];
       link.push();
@@ -128,9 +130,10 @@ void part(const std::vector<Link*>& links, Deadline limit) {
       if (!link.broken() && link.socket() >= 0) {
         link.watch(polls, POLLIN | POLLOUT);
         slice = std::min(slice, link.arm());
+        arrived = arrived && shut[i] && link.arrived();
       }
     }
-  } while (!polls.empty() && Clock::now() < limit && sleep(polls, slice));
+  } while (!polls.empty() && !arrived && Clock::now() < limit && sleep(polls, slice));
 }
 
 }  // namespace hocket::tcp

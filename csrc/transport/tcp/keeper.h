@@ -41,7 +41,8 @@ class Keeper {
 };
 
 // Sends what is left, tells that nothing more comes, and reads until the others have told it too, no longer than
-// `limit`: what is on its way is lost where a socket is closed over bytes that were not read.
-void part(const std::vector<Link*>& links, Deadline limit);
+// `limit`: what is on its way is lost where a socket is closed over bytes that were not read. Who does not wait `for
+// all` of them goes as soon as everything has arrived.
+void part(const std::vector<Link*>& links, Deadline limit, bool for_all = true);
 
 }  // namespace hocket::tcp

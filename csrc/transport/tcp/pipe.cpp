@@ -1,7 +1,9 @@
 #include "transport/tcp/pipe.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -53,6 +55,11 @@ bool Pipe::is_silent(std::chrono::milliseconds time) const {
   socklen_t length = sizeof found;
   if (getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &found, &length) != 0) return false;
   return found.tcpi_unacked != 0 && found.tcpi_last_ack_recv > static_cast<uint64_t>(time.count());
+}
+
+bool Pipe::has_arrived() const {
+  int waiting = 0;
+  return ioctl(socket_, SIOCOUTQ, &waiting) != 0 || waiting == 0;
 }
 
 void Pipe::shut() { shutdown(socket_, SHUT_WR); }

@@ -111,6 +111,10 @@ void Stripes::limit(std::chrono::milliseconds time) {
   for (const auto& pipe : pipes_) pipe->limit(time);
 }
 
+bool Stripes::has_arrived() const {
+  return std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) { return pipe->has_arrived(); });
+}
+
 bool Stripes::is_silent(std::chrono::milliseconds time) const {
   return std::any_of(pipes_.begin(), pipes_.end(), [&](const auto& pipe) { return pipe->is_silent(time); });
 }

@@ -334,11 +334,11 @@ class Session:
             return
         self._part()
 
-    def _part(self) -> None:
+    def _part(self, *, for_all: bool = True) -> None:
         try:
             self.core.release()
             self.endpoint.leave()
-            self.endpoint.disconnect()
+            self.endpoint.disconnect(for_all)
         finally:  # where an interrupt came meanwhile: nobody asks again
             self._disconnect()
 
@@ -346,7 +346,7 @@ class Session:
         if not self.__dict__.get("_leaving", True) and not self.core.forked:
             self._leaving = self._closed = True
             self.executor.dismiss()
-            self._part()
+            self._part(for_all=False)  # who knows where, and in what, the garbage is collected
 
 
 def _frameless(error: BaseException) -> BaseException:

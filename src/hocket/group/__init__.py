@@ -99,6 +99,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         self._arena = native.arena()
         names = [links.name(r) for r in range(self.size)]
         self._calls = Session(native.endpoint, rank, names, partial(_disconnect, links, native, self._arena))
+        _linked.add(links)
         self._calls.on_break = partial(write_flight, native.endpoint, rank)
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls, trace, self.number)
@@ -318,6 +319,7 @@ def _started(config: Config, timeout: float | None, protect: bool | None) -> tup
 def _disconnect(links: Links, native: Native, arena: Arena) -> None:
     """Close all descriptors of a group that was left, but for the one of the arena while arrays lie there."""
     links.close()
+    _linked.discard(links)
     if arena.idle:
         native.endpoint.disown()
 
@@ -346,7 +348,12 @@ def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) ->
 _numbers = itertools.count()  # of the groups that this process has been in, by which metrics tell them apart
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of groups that were dropped with calls in flight, too
+# A group that was dropped is collected as garbage, in any order, and a socket is closed as that finds it: before the
+# others were told, and while a thread still reads from its number, which may be another connection's by then. So all
+# are held here until their session has parted.
+_linked: set[Links] = set()
 os.register_at_fork(after_in_child=_open.clear)  # a rank is one process: its children do not leave in its name
+os.register_at_fork(after_in_child=_linked.clear)
 
 
 @atexit.register
