@@ -28,7 +28,7 @@ PYTHON = {
     "bench": "torch hocket tuning plans arrays _core",
     "torch": "group calls rendezvous config arrays places words deadline errors",
     "ray": "launch config addresses deadline errors",
-    "hocket": "group launch calls plans arrays errors",
+    "hocket": "group launch calls plans arrays errors _core",
     "group": "observe calls run rendezvous launch config tuning arrays words deadline errors _core",
     "observe": "calls config words errors _core",
     "calls": "run tuning plans arrays places words deadline errors _core",
