@@ -78,7 +78,8 @@ class Restarts:
         """It ended otherwise. `has` knows the notes that ranks have written; None where nobody here does, as on several
         hosts: there somebody is taken to be left whom it can join."""
         met = has is None or has(MET)
-        others = [r for r in self._ranks if r not in self._done | self._lost | self._late | {rank}]
+        gone = self._done | self._lost | self._late | {rank}
+        others = [r for r in self._ranks if r not in gone]  # who run, or will, and can be joined
         came = [r for r in others if has is None or self._lives[r] == 0 or has(joined(r, self._lives[r]))]
         if has is None or (met and came):
             if self._used < self._most:
