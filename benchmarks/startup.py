@@ -52,7 +52,7 @@ def run(commands: list[list[str]], settings: dict[str, str]) -> None:
 
 def contestants(folder: Path) -> dict[str, Callable[[int], None]]:
     """What starts so many ranks of each, by the names that are shown."""
-    files = {name: folder / f"{name.split()[0]}.py" for name in PROGRAMS}
+    files = {name: folder / f"with_{name.split()[0]}.py" for name in PROGRAMS}
     for name, file in files.items():
         file.write_text(f"{PROGRAMS[name]}\n")
     found: dict[str, Callable[[int], None]] = {
