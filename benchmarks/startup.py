@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -38,10 +39,10 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 ENVIRON = {name: value for name, value in os.environ.items() if name not in FORGOTTEN} | {"OMP_NUM_THREADS": "1"}
 
 
-def run(commands: list[list[str]], settings: dict[str, str]) -> None:
+def run(commands: list[list[str]]) -> None:
     """All at once, to their end. Raises CalledProcessError."""
     started = [
-        subprocess.Popen(command, env=ENVIRON | settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        subprocess.Popen(command, env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for command in commands
     ]
     for process in started:
@@ -55,25 +56,16 @@ def contestants(folder: Path) -> dict[str, Callable[[int], None]]:
     files = {name: folder / f"with_{name.split()[0]}.py" for name in PROGRAMS}
     for name, file in files.items():
         file.write_text(f"{PROGRAMS[name]}\n")
-    found: dict[str, Callable[[int], None]] = {
-        LEAST: lambda ranks: run([[sys.executable, str(files[LEAST])]] * ranks, {})
-    }
+    found: dict[str, Callable[[int], None]] = {LEAST: lambda ranks: run([[sys.executable, str(files[LEAST])]] * ranks)}
+    cores = len(os.sched_getaffinity(0))
     for name in ("hocket", "openmpi", "mpich"):
         peer = LIBRARIES[name]
         if place := peer.place():
-            way = peer.here
-            settings = dict(word.split("=", 1) for word in way.settings)
-            script = str(files["hocket" if name == "hocket" else "mpi"])
-
-            def start(ranks: int, way=way, place=place, settings=settings, script=script) -> None:  # type: ignore[no-untyped-def]
-                crowded = way.crowded if ranks > len(os.sched_getaffinity(0)) else ()
-                words = [*way.launcher[:1], *crowded, *way.launcher[1:], script]
-                run([[word.format(bin=place / "bin", ranks=ranks) for word in words]], settings)
-
-            found[peer.name] = start
+            commands = partial(peer.commands, place, "", cores=cores, script=str(files[peer.script]))
+            found[peer.name] = lambda ranks, commands=commands: run(commands(ranks))  # type: ignore[misc]
     if LIBRARIES["gloo"].place():
         found["torchrun, gloo"] = lambda ranks: run(
-            [[*(word.format(ranks=ranks) for word in TORCHRUN), str(files["torch"])]], {}
+            [[*(word.format(ranks=ranks) for word in TORCHRUN), str(files["torch"])]]
         )
     return found
 

@@ -323,7 +323,7 @@ NB_MODULE(_core, m) {
             const Unlocked unlocked;  // it may wait for a farewell
             self.disconnect(for_all);
           },
-          "for_all"_a = true);
+          "for_all"_a);
 
   nb::class_<tcp::Pipe>(m, "Pipe").def(nb::init<int>(), "socket"_a);
   nb::class_<tcp::Stripes, tcp::Pipe>(m, "Stripes").def(nb::init<std::vector<std::shared_ptr<tcp::Pipe>>>(), "pipes"_a);

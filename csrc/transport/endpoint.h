@@ -87,7 +87,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   // No call comes any more, and nothing lies in the arena.
   void disown() { mappings[rank()]->disown(); }
   // The sockets and pidfds are about to be closed. Sends what is left over links first, and may wait `for all` to part.
-  void disconnect(bool for_all = true);
+  void disconnect(bool for_all);
 
   void describe(uint64_t fingerprint, const std::string& text) override;
   uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) override;

@@ -6,37 +6,25 @@
 #include <cstring>
 
 #include "recording.h"
-#include "transport/tcp/crc32c.h"
 #include "transport/tcp/fallback.h"
 
 using namespace hocket;
 using namespace hocket::fuzzing;
 using tcp::Fallback;
+using Head = Fallback::Head;
 
 namespace {
 
 constexpr size_t options_bytes = 5, most_ways = 3;
-constexpr uint32_t anew = ~uint32_t{0};
-
-struct Head {
-  uint32_t bytes, sum;
-  uint64_t received;
-};
-
-Head head(uint32_t bytes, uint64_t received) {
-  uint32_t sum = tcp::crc32c(0, reinterpret_cast<const std::byte*>(&bytes), sizeof bytes);
-  sum = tcp::crc32c(sum, reinterpret_cast<const std::byte*>(&received), sizeof received);
-  return {bytes, sum, received};
-}
 
 // Heads get the sums that belong to them, so that it is not these which are tried.
 void sign(Bytes& stream) {
   for (size_t at = 0; at + sizeof(Head) <= stream.size();) {
     Head found;
     std::memcpy(&found, stream.data() + at, sizeof found);
-    found = head(found.bytes, found.received);
+    found = Head::of(found.bytes, found.received);
     std::memcpy(stream.data() + at, &found, sizeof found);
-    at += sizeof found + (found.bytes == anew ? 0 : found.bytes);
+    at += sizeof found + (found.bytes == Fallback::anew ? 0 : found.bytes);
   }
 }
 
@@ -52,11 +40,11 @@ std::vector<Bytes> hocket::fuzzing::seeds() {
   std::vector<Bytes> all;
   for (const uint8_t options : {0, 1, 2, 5, 6, 8, 15}) {
     Bytes ways[most_ways];
-    for (int i = 0; i < 3; ++i) add(ways[0], head(100, 50 * i), 100);
-    add(ways[1], head(anew, 200));
-    add(ways[1], head(500, 250), 500);
-    add(ways[2], head(anew, 300));
-    add(ways[2], head(40, 300), 40);
+    for (int i = 0; i < 3; ++i) add(ways[0], Head::of(100, 50 * i), 100);
+    add(ways[1], Head::of(Fallback::anew, 200));
+    add(ways[1], Head::of(500, 250), 500);
+    add(ways[2], Head::of(Fallback::anew, 300));
+    add(ways[2], Head::of(40, 300), 40);
     Bytes seed{std::byte{options}, std::byte(options * 3), std::byte{1}, std::byte(ways[0].size() / 4),
                std::byte(ways[1].size() / 4)};
     for (const Bytes& way : ways) seed.insert(seed.end(), way.begin(), way.end());

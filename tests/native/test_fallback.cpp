@@ -251,21 +251,11 @@ void keeps_so_much_at_most() {
   check(flow.is_done(), "it stops after ", flow.received);
 }
 
-struct Head {
-  uint32_t bytes, sum;
-  uint64_t received;
-};
-
-Head head(uint32_t bytes, uint64_t received) {
-  uint32_t sum = tcp::crc32c(0, reinterpret_cast<const std::byte*>(&bytes), sizeof bytes);
-  sum = tcp::crc32c(sum, reinterpret_cast<const std::byte*>(&received), sizeof received);
-  return {bytes, sum, received};
-}
-
 // The other end may say anything.
 void believes_nothing_that_cannot_be() {
-  constexpr uint32_t anew = ~uint32_t{0};
-  Head changed = head(1, 0);
+  using Head = Fallback::Head;
+  constexpr uint32_t anew = Fallback::anew;
+  Head changed = Head::of(1, 0);
   changed.received = 1;
   const struct {
     Head said;
@@ -273,11 +263,11 @@ void believes_nothing_that_cannot_be() {
     const char* what;
   } lies[] = {
       {changed, 0, "another sum"},
-      {head(1, 1), 0, "more than was sent"},
-      {head((256 << 10) + 1, 0), 0, "a record that is too long"},
-      {head(anew, 0), 0, "anew on the first way"},
-      {head(1, 0), 1, "no word how far it has come on the second"},
-      {head(anew, 1), 1, "on the second, more than was sent"},
+      {Head::of(1, 1), 0, "more than was sent"},
+      {Head::of((256 << 10) + 1, 0), 0, "a record that is too long"},
+      {Head::of(anew, 0), 0, "anew on the first way"},
+      {Head::of(1, 0), 1, "no word how far it has come on the second"},
+      {Head::of(anew, 1), 1, "on the second, more than was sent"},
   };
   for (const auto& lie : lies) {
     Pair pair;

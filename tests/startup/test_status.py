@@ -278,7 +278,7 @@ def test_several_hosts_are_asked_at_once(hocket: Hocket) -> None:
         told[:] = done.stdout.splitlines()
         return len([line for line in told if "in all_reduce" in line]) == 2
 
-    until(seen, f"all in their last calls: {told}")
+    until(seen, "all in their last calls")
     head, first, *others = told
     assert " of 4 ranks on node0, node1, formed " in head
     assert first.startswith(f"  rank 3 (pid {job.pids[3]} on node1) is in recv(src=0, tag=7) at ")
@@ -318,6 +318,10 @@ def test_no_group(hocket: Hocket) -> None:
     done = hocket.run("status", str(os.getpid()))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"no group of process {os.getpid()} was found" in done.stderr
+    nobody = hocket.begin([*HOST, sys.executable, "-m", "hocket", "status", "--on", "a,b", "--by", "echo [] {host} #"])
+    _, said = nobody.communicate(timeout=30)
+    assert nobody.returncode == 1
+    assert said.endswith("hocket status: no group of your processes on this machine, nor on a, nor on b was found\n")
 
 
 def test_watching_until_an_interrupt(hocket: Hocket) -> None:

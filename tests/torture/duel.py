@@ -1,11 +1,11 @@
 """Two ranks of one host are stopped, one after the other, when the only other host is gone. One of them goes on, and
 the other one hears of it: each of them alone would be enough to go on.
 
-    rank 0   takes 1 and 2 for lost ✕ (stopped before it says so)           ▶ and is continued at last
+    rank 0   takes 1 and 2 for lost ✕ (stopped at STEP: before it says so)  ▶ and is continued at last
     rank 1   ✕ (stopped)                       ▶ takes 0 and 2 for lost
     rank 2   ✕ (killed)
 
-To be run with the extension that has failpoints; exit code 0 where one went on, and one only.
+To be run as `duel.py STEP`, with the extension that has failpoints; exit code 0 where one went on, and one only.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ preload("warm")
 PATIENCE = 60.0
 
 
-def calls(group: Any, signs: Signs) -> tuple[int, ...]:
+def calls(group: Any, signs: Signs, step: str) -> tuple[int, ...]:
     """Until one fails; whom this rank was told to be lost."""
     if group.rank == 0:
-        failpoints.arm("decided", 1, signal.SIGSTOP)
+        failpoints.arm(step, 1, signal.SIGSTOP)
     while True:
         try:
             group.all_reduce(np.ones(3))
@@ -48,12 +48,12 @@ def go_on(group: Any) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def main() -> int:
+def main(step: str) -> int:
     """One story."""
     world = World(3, "2x2")
     with tempfile.TemporaryDirectory() as folder:
         signs = Signs(folder)
-        world.start(calls, signs, timeout=PATIENCE)
+        world.start(calls, signs, step, timeout=PATIENCE)
         pids = [process.pid for process in world.processes]
         for rank in range(3):
             signs.wait(f"{rank} is on its way", PATIENCE)
@@ -73,4 +73,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

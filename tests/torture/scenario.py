@@ -204,7 +204,8 @@ SPECIAL = {
 ONE_HOST = ("put", "before_verdict", "after_verdict", "half_shut")
 OVER_LINKS = (*(step for step in STEPS if step.startswith("frame")), "kept", "parting")
 BETWEEN_HOSTS = (*OVER_LINKS, "begun", "shown", "adopted", "decided", "settled")
-BY_CHANCE = ("adopted",)  # where who is lost is known by one rank before another hears of it: in most grids, not in all
+# Where who is lost is known by one rank before another hears of it: in most grids, not in all; and always in duel.py.
+BY_CHANCE = ("adopted",)
 COLLECTIVES = WORKLOADS[2:9]  # and all_reduce
 
 

@@ -40,8 +40,9 @@ def test_an_end_at_each_step(over: str, capfd: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.skipif(reason() != "", reason=reason())
-def test_of_two_that_were_stopped_in_turn_one_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    storm(program="duel.py", capfd=capfd)
+@pytest.mark.parametrize("step", ["adopted", "decided"])
+def test_of_two_that_were_stopped_in_turn_one_goes_on(step: str, capfd: pytest.CaptureFixture[str]) -> None:
+    storm(step, program="duel.py", capfd=capfd)
 
 
 def test_every_step_is_named_once() -> None:

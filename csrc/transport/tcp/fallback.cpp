@@ -26,12 +26,12 @@ std::byte* ring(uint64_t bytes) {
 
 bool is_full(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS; }
 
-uint32_t sum_of(uint32_t bytes, uint64_t received) {
-  const uint32_t sum = crc32c(0, reinterpret_cast<const std::byte*>(&bytes), sizeof bytes);
-  return crc32c(sum, reinterpret_cast<const std::byte*>(&received), sizeof received);
-}
-
 }  // namespace
+
+Fallback::Head Fallback::Head::of(uint32_t bytes, uint64_t received) {
+  const uint32_t sum = crc32c(0, reinterpret_cast<const std::byte*>(&bytes), sizeof bytes);
+  return {bytes, crc32c(sum, reinterpret_cast<const std::byte*>(&received), sizeof received), received};
+}
 
 Fallback::Fallback(std::vector<std::shared_ptr<Pipe>> ways, std::chrono::milliseconds patience)
     : Pipe(ways.front()->socket()),
@@ -111,7 +111,7 @@ bool Fallback::next_record() {
   const uint64_t bytes = introduced_ ? std::min(taken_ - sent_, most_of_record) : 0;
   if (introduced_ && bytes == 0 && received_ - told_ < untold) return false;
   const uint32_t what = introduced_ ? static_cast<uint32_t>(bytes) : anew;
-  head_ = {what, sum_of(what, received_), received_};
+  head_ = Head::of(what, received_);
   head_left_ = sizeof head_;
   record_left_ = bytes;
   told_ = received_;
@@ -187,7 +187,7 @@ void Fallback::read_head(Inbound& from, ssize_t n) {
 
 // False if it cannot be true.
 bool Fallback::believe(const Head& head) {
-  if (head.sum != sum_of(head.bytes, head.received)) return false;
+  if (head.sum != Head::of(head.bytes, head.received).sum) return false;
   if (head.received < acknowledged_ || head.received > taken_) return false;
   if ((head.bytes == anew) == heard_) return false;
   acknowledged_ = head.received;

@@ -28,6 +28,16 @@ class Fallback final : public Pipe {
  public:
   static constexpr uint64_t most_kept = 16 << 20;  // bytes: more than a link has under way at any time
 
+  struct Head {
+    static Head of(uint32_t bytes, uint64_t received);
+
+    uint32_t bytes;  // that follow; or `anew`
+    uint32_t sum;    // CRC32C of the others
+    uint64_t received;
+  };
+  static_assert(sizeof(Head) == 16);
+  static constexpr uint32_t anew = ~uint32_t{0};  // the first on a way that is not the first: nothing follows
+
   // Two or more, in the order that they have at the other end, too.
   Fallback(std::vector<std::shared_ptr<Pipe>> ways, std::chrono::milliseconds patience);
   ~Fallback() override;
@@ -50,14 +60,6 @@ class Fallback final : public Pipe {
   void close() override;
 
  private:
-  struct Head {
-    uint32_t bytes;  // that follow; or `anew`
-    uint32_t sum;    // CRC32C of the others
-    uint64_t received;
-  };
-  static_assert(sizeof(Head) == 16);
-  static constexpr uint32_t anew = ~uint32_t{0};  // the first on a way that is not the first: nothing follows
-
   // What comes by one of the ways.
   struct Inbound {
     Head head{};

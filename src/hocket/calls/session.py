@@ -332,9 +332,9 @@ class Session:
         if not self.core.inside and self.executor.do(lambda: None, AT_EXIT if at_exit else 1e9) is NotImplemented:
             self.endpoint.leave()  # another thread is in the middle of a call, and takes its links along
             return
-        self._part()
+        self._part(for_all=True)
 
-    def _part(self, *, for_all: bool = True) -> None:
+    def _part(self, *, for_all: bool) -> None:
         try:
             self.core.release()
             self.endpoint.leave()

@@ -90,17 +90,18 @@ def _look(pid: int | None, hosts: Sequence[str], by: str, as_json: Path | None, 
     for note in [*missed, *notes]:
         typer.echo(f"hocket status: {note}", err=True)
     if as_json != STDOUT:
-        _show(groups, pid)
+        _show(groups, pid, hosts)
     if as_json is not None:
         _write([fields(group) for group in groups], as_json)
     return bool(groups)
 
 
-def _show(groups: Sequence[Status], pid: int | None) -> None:
+def _show(groups: Sequence[Status], pid: int | None, hosts: Sequence[str]) -> None:
     from ..observe.status import headline, lines, sentence
 
     if not groups:
-        whose = "of your processes on this machine" if pid is None else f"of process {pid}"
+        where = f"on this machine{', nor on'.join(['', *[f' {host}' for host in hosts]])}"
+        whose = f"of your processes {where}" if pid is None else f"of process {pid}"
         typer.echo(f"hocket status: no group {whose} was found", err=True)
     for group in groups:
         typer.echo(headline(group))

@@ -339,6 +339,7 @@ def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) ->
         group = Group(rank, links, timeout, protect)
     except BaseException:
         links.close()
+        _linked.discard(links)
         raise
     if group.topology.hosts > 1:
         group._tune(wire or links.wire)

@@ -219,7 +219,7 @@ class Job:
         """Some have ended. Where all that still run wait to be let in by others, nobody will do that."""
         if self._store is None or not self._running:
             return
-        waiting = {group for pid in self._store.awaited(ADMISSIONS) for group in processes.group_of(pid)}
+        waiting = {processes.group_of(pid) for pid in self._store.awaited(ADMISSIONS)}
         if self._waiting or not all(child.pid in waiting for child in self._running):
             self._clocks[self._look_who_waits] = Deadline(_LOOKS)
             return

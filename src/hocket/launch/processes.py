@@ -65,10 +65,11 @@ class Child:
         return f"rank {self.rank} (pid {self.pid})"
 
 
-def group_of(pid: int) -> Iterator[int]:
-    """The process group of a process; none where it has gone."""
+def group_of(pid: int) -> int:
+    """The process group of a process; 0 where it has gone."""
     with suppress(ProcessLookupError):
-        yield os.getpgid(pid)
+        return os.getpgid(pid)
+    return 0
 
 
 class Guard:

@@ -70,10 +70,10 @@ class Peer:
         )
 
     def commands(
-        self, place: Path, address: str, ranks: int, cores: int, hosts: Sequence[Host] = ()
+        self, place: Path, address: str, ranks: int, cores: int, hosts: Sequence[Host] = (), script: str = ""
     ) -> list[list[str]]:
         """The command lines that start `ranks` ranks, as many on each of the hosts if there are any, which report to
-        the socket at `address`."""
+        the socket at `address`; or of that `script`, which needs a way with a launcher."""
         way, each = (self.across, ranks // len(hosts)) if hosts else (self.here, ranks)
         names = {"names": ",".join(host.name for host in hosts), "slots": ",".join(f"{h.name}:{each}" for h in hosts)}
         names |= {"first": hosts[0].address, "agent": hosts[0].agent} if hosts else {}
@@ -82,7 +82,7 @@ class Peer:
         def filled(words: Sequence[str]) -> list[str]:
             return [word.format(bin=place / "bin", ranks=ranks, each=each, **names) for word in words]
 
-        program = [str(HERE / "start.py"), self.script, address]
+        program = [script] if script else [str(HERE / "start.py"), self.script, address]
         forget = [word for name in FORGOTTEN for word in ("-u", name)]
         env = ["env", *forget, "OMP_NUM_THREADS=1", *filled(way.settings)]
         if not way.launcher:
