@@ -68,7 +68,7 @@ USUAL = ("shm", "tcp")  # the others where pytest is told --transports
 
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["numpy", "ml_dtypes", "pytest", "hypothesis", "hocket", "hocket.plans.algorithms"])
+_context.set_forkserver_preload(["pytest", "hypothesis", "hocket.group", "hocket.plans.algorithms"])
 
 
 def preload(*modules: str) -> None:
@@ -259,7 +259,9 @@ class _Rank:
             os.environ["TORCHELASTIC_RUN_ID"] = name
             import hocket
 
-            self.name, self.group = name, hocket.init(timeout=timeout)
+            group = hocket.init(timeout=max(timeout, TIMEOUT))  # to meet takes time, too
+            group.timeout = timeout
+            self.name, self.group = name, group
         return function(self.group, *args)
 
     def leave(self, error: BaseException | None = None) -> None:

@@ -97,7 +97,7 @@ class Storm:
             elif report is not None:
                 died = isinstance(report, Died)
                 findings.append(("RAW", f"rank {rank} {'crashed' if died else f'could not even report: {report!r}'}"))
-                gone |= {rank} if died else set()
+                gone.add(rank)
         try:
             onward = self._go_on(world, trial, reports, gone)
         except TimeoutError as error:

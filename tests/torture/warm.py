@@ -10,6 +10,7 @@ import judge  # noqa: F401
 import regroup  # noqa: F401
 import workloads  # noqa: F401
 
+import hocket.group
 import hocket.plans.algorithms  # noqa: F401
 import worlds  # noqa: F401
 
