@@ -1,4 +1,4 @@
-"""The two ways to run a script in Tcl, and jobs of such scripts."""
+"""The two ways to run a script in Tcl, one of them in each Tcl that is here, and jobs of such scripts."""
 
 from __future__ import annotations
 
@@ -63,13 +63,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-WAYS = {"hocket tclsh": [*HOCKET, "tclsh"], "tclsh": ["tclsh"]}
+PLAIN = ["tclsh", *filter(shutil.which, ["tclsh9.0"])]
+INSIDE = "hocket tclsh"
 
 
 def way_of(name: str) -> Way:
     """That one; where the machine lacks what it takes, the test is skipped with a line that says so."""
     if name == "tclsh" and shutil.which("tclsh") is None:
         pytest.skip("there is no tclsh here: apt install tcl")
-    if name == "hocket tclsh" and find_spec("_tkinter") is None:
+    if name == INSIDE and find_spec("_tkinter") is None:
         pytest.skip("this Python has no tkinter: apt install python3-tk")
-    return Way(name, WAYS[name])
+    return Way(name, [*HOCKET, "tclsh"] if name == INSIDE else [name])
