@@ -112,12 +112,14 @@ native: .venv/hocket
 missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 
 # Development tools, dependencies and the compiled core. Run again after a change of csrc it only compiles what changed:
-# the tools that build it stay in the same environment (--no-build-isolation), and its objects in build/.
+# the tools that build it stay in the same environment (--no-build-isolation), and its objects in build/. Bytecode, which
+# pip makes of all else, is made by hand: where Python may not write it, each rank would compile the sources.
 .venv/hocket: pyproject.toml CMakeLists.txt $(shell find csrc -type f) $(shell find src -type d -not -name __pycache__) | .venv/pyvenv.cfg
 	$(call say,installing hocket into .venv)
 	@$(pip) cmake ninja $$($(bin)/python -c "import ast, re; print(*ast.literal_eval(\
 		re.search(r'^requires = (.*)', open('pyproject.toml').read(), re.M)[1]))")
 	@$(pip) --no-build-isolation -e '.[dev,demo]'
+	@$(bin)/python -m compileall -q src/hocket
 	@touch $@
 
 # For the tests that hand torch tensors to hocket, and for gloo, which comes with it.
