@@ -222,11 +222,11 @@ class Run {
   // Finds all sources of the current receive; false if one is not there yet.
   bool gather(const Receive& r, uint64_t segment, uint64_t bytes) {
     const size_t k = r.sources.size();
-    sources_.resize(k);
+    program_.sources.resize(k);
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
-        sources_[i] = at(source.place) + receives_.offset();
+        program_.sources[i] = at(source.place) + receives_.offset();
         continue;
       }
       Message message;
@@ -238,7 +238,7 @@ class Run {
       if (message.label != expected || message.bytes != bytes) {
         port_.mismatch(source.peer, message, expected, bytes);
       }
-      sources_[i] = message.data;
+      program_.sources[i] = message.data;
     }
     return true;
   }
@@ -313,15 +313,15 @@ class Run {
   }
 
   void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
-    const size_t k = sources_.size();
+    const size_t k = program_.sources.size();
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     if (k == 1) {
-      if (bytes != 0 && to != sources_[0]) std::memcpy(to, sources_[0], bytes);
+      if (bytes != 0 && to != program_.sources[0]) std::memcpy(to, program_.sources[0], bytes);
     } else if (program_.custom) {
-      program_.custom(to, sources_.data(), k, bytes / program_.itemsize);
+      program_.custom(to, program_.sources.data(), k, bytes / program_.itemsize);
       if (program_.slow && Clock::now() > deadline_) overrun();
     } else {
-      program_.fold(to, also, sources_.data(), k, bytes / program_.itemsize, r.finished ? program_.divisor : 1);
+      program_.fold(to, also, program_.sources.data(), k, bytes / program_.itemsize, r.finished ? program_.divisor : 1);
       return;
     }
     if (also != nullptr && bytes != 0) std::memcpy(also, to, bytes);
@@ -339,7 +339,6 @@ class Run {
   Wait wait_;
   bool* const touched_;
   int blocker_ = -1;
-  std::vector<const void*> sources_;
 };
 
 }  // namespace

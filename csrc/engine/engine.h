@@ -96,8 +96,9 @@ struct Program {
   std::shared_ptr<Trace> trace{};  // which its calls are kept in, if they are, and what they are called there
   uint32_t traced = 0;
   // What lasts from run to run only to save its allocation.
-  std::vector<std::byte> scratch;   // tmp
-  std::vector<Protocol> protocols;  // one per send
+  std::vector<std::byte> scratch;    // tmp
+  std::vector<Protocol> protocols;   // one per send
+  std::vector<const void*> sources;  // of the receive that is being made
 };
 
 // Finds `inp_bytes`, `out_bytes` and `flows`, when the lists are complete.

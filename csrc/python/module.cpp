@@ -66,7 +66,8 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .trace = std::move(trace),
                      .traced = 0,
                      .scratch = {},
-                     .protocols = {}};
+                     .protocols = {},
+                     .sources = {}};
   for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
     self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put});
   }
