@@ -63,7 +63,7 @@ class Objects:
 
         def call(turn: _Turn) -> bytes:
             head = turn.move("broadcast", led([len(data)], data, HEAD), HEAD, root)
-            (length,) = lengths_of(head, 1)
+            length = words(head)[0]
             if length <= HEAD - WORD:
                 return bytes(head[WORD : WORD + length])
             return bytes(turn.move("broadcast", data, padded(length), root)[:length])
@@ -88,7 +88,7 @@ class Objects:
             size, rank = self._go.size, self._go.rank
             each = HEAD if size <= FEW else WORD
             head = turn.move("all_gather", led([len(data)], data, each), size * each)
-            lengths = [lengths_of(head[r * each :], 1)[0] for r in range(size)]
+            lengths = words(head)[:: each // WORD].tolist()
             if max(lengths) <= each - WORD:
                 begins = range(WORD, size * each, each) if name == "all_gather" or rank == root else ()
                 return [bytes(head[begin : begin + length]) for begin, length in zip(begins, lengths, strict=False)]
@@ -118,7 +118,7 @@ class Objects:
         def call(turn: _Turn) -> bytes:
             whole = max(min(PADDED, HEAD * size), WORD * size)
             head = turn.move("broadcast", led([*map(len, data)], b"".join(data), whole), whole, root)
-            lengths = lengths_of(head, size)
+            lengths = words(head)[:size].tolist()
             begin = WORD * size + sum(lengths[:rank])
             if WORD * size + sum(lengths) <= whole:
                 return bytes(head[begin : begin + lengths[rank]])
@@ -194,13 +194,13 @@ def dumps(obj: Any) -> bytes:
 
 def led(lengths: Sequence[int], data: bytes, room: int) -> bytes:
     """A head: lengths, and the data that they are of, if there is room for both."""
-    words = struct.pack(f"{len(lengths)}q", *lengths)
-    return words + data if len(words) + len(data) <= room else words
+    begin = struct.pack(f"{len(lengths)}q", *lengths)
+    return begin + data if len(begin) + len(data) <= room else begin
 
 
-def lengths_of(head: memoryview, count: int) -> tuple[int, ...]:
-    """What a head begins with."""
-    return struct.unpack_from(f"{count}q", head)
+def words(head: memoryview) -> memoryview:
+    """A head, or several, where lengths are read: each head begins with them."""
+    return head.cast("q")
 
 
 def padded(length: int) -> int:
