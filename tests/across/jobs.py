@@ -14,6 +14,23 @@ from hosts import Host
 
 PROGRAMS = Path(__file__).with_name("on_hosts.py")
 SECRET = secrets.token_hex(8)
+# Ranks that others start on host0 and host1: what each of them says.
+MEETING = """
+import json, os, socket
+import numpy as np, hocket
+with hocket.init(25) as group:
+    name = np.array([int(socket.gethostname()[-1])])
+    n, total = group.size, group.all_reduce(np.arange(300_000) * 7 + group.rank)
+    assert (total == np.arange(300_000) * 7 * n + n * (n - 1) // 2).all()
+    said = json.dumps({"rank": group.rank, "hosts": group.all_gather(name).tolist()})
+    os.write(1, (said + chr(10)).encode())  # in one piece, as all share a pipe
+"""
+
+
+def met(out: str) -> list[list[int]]:
+    """The hosts of all ranks, as each of them sees it, in the order of ranks."""
+    said = {each["rank"]: each["hosts"] for each in (json.loads(line) for line in out.splitlines() if "rank" in line)}
+    return [said[rank] for rank in range(len(said))]
 
 
 class Job:

@@ -5,28 +5,18 @@ Each MPI that is installed as `make bench` does it. Hosts are namespaces; mpirun
 
 from __future__ import annotations
 
-import json
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from jobs import MEETING, met
 
 from hocket.bench.peers import LIBRARIES
 from hosts import Host, hosts, reason
 
 pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
-PROGRAM = """
-import json, os, socket
-import numpy as np, hocket
-with hocket.init(25) as group:
-    name = np.array([int(socket.gethostname()[-1])])
-    total = group.all_reduce(np.arange(300_000) * 7 + group.rank)
-    assert (total == np.arange(300_000) * 28 + 6).all()
-    said = json.dumps({"rank": group.rank, "hosts": group.all_gather(name).tolist()})
-    os.write(1, (said + chr(10)).encode())  # in one piece, as all share a pipe
-"""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 WAYS = {
     "openmpi": "-n 4 --host host0:2,host1:2 --mca plm_ssh_agent {agent} --bind-to none",
@@ -46,7 +36,7 @@ def mpirun(on: Host, key: str, *options: str, **environ: str) -> tuple[int, str,
     place = LIBRARIES[key].place()
     if place is None:
         pytest.skip(LIBRARIES[key].advice())
-    words = [*WAYS[key].format(agent=on.agent).split(), *options, sys.executable, "-c", PROGRAM]
+    words = [*WAYS[key].format(agent=on.agent).split(), *options, sys.executable, "-c", MEETING]
     process = on.start([str(place / "bin" / "mpirun"), *words], {**AS_ROOT, **environ})
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
@@ -86,9 +76,7 @@ def test_ranks_of_mpirun_meet_across_hosts(two: list[Host], key: str) -> None:
     for on in two:
         code, out, err = mpirun(on, key, *passed, **given)
         assert code == 0, err
-        said = [json.loads(line) for line in out.splitlines() if "rank" in line]
-        assert sorted(each["rank"] for each in said) == [0, 1, 2, 3], out
-        assert all(each["hosts"] == [0, 0, 1, 1] for each in said), out
+        assert met(out) == [[0, 0, 1, 1]] * 4, out
 
 
 def test_open_mpi_was_not_told_what_to_pass_on(two: list[Host]) -> None:
