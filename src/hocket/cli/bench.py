@@ -109,7 +109,7 @@ def bench(
         typer.Option(
             "--vs",
             metavar="LIBRARY,...",
-            help="Beside hocket: gloo, openmpi, mpich, or all; with --hosts lean, pump, too.",
+            help="Beside hocket: gloo, openmpi, mpich, impi, or all; with --hosts lean, pump, too.",
         ),
     ] = "",
     api: Annotated[

@@ -104,7 +104,6 @@ ROOT = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
 # do not give their cores away, 8 bytes take milliseconds.
 TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,sm,self", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 POLLS = ["-genv", "MPIR_CVAR_POLLS_BEFORE_YIELD", "1", "-genv", "MPIR_CVAR_POSIX_POLL_FREQUENCY", "1"]
-
 LIBRARIES = {
     "hocket": Peer(
         "hocket",
@@ -151,6 +150,21 @@ LIBRARIES = {
                 *("-launcher", "ssh", "-launcher-exec", "{agent}", "-genv", "UCX_TLS", "tcp,self", "{bin}/python"),
             ],
             POLLS,
+        ),
+    ),
+    # Of x86-64 processors. By itself its ranks give their core away where there are not enough.
+    "impi": Peer(
+        "Intel MPI",
+        "mpi",
+        _places(".venv-impi-rt"),
+        "bin/impi_info",
+        "impi-rt mpi4py numpy",
+        Way(["{bin}/mpiexec.hydra", "-n", "{ranks}", "{bin}/python"], settings=["I_MPI_FABRICS=shm"]),
+        Way(
+            [
+                *("{bin}/mpiexec.hydra", "-n", "{ranks}", "-hosts", "{names}", "-ppn", "{each}", "-launcher", "ssh"),
+                *("-launcher-exec", "{agent}", "-genv", "FI_PROVIDER", "tcp", "{bin}/python"),
+            ],
         ),
     ),
     "gloo": Peer(
