@@ -46,11 +46,9 @@ nb::object Look::fresh() const {
 bool Cache::Key::of(const Arguments& a, Key& key) {
   const int root = number(a.root);
   if (root < 0 || !Look::of(a.x, false, key.x) || !Look::of(a.out, true, key.out)) return false;
-  if (!a.algorithm.is_none() && !PyUnicode_CheckExact(a.algorithm.ptr())) return false;
   key.method = a.method;
   key.root = root;
   key.op = a.op.ptr();
-  key.algorithm = a.algorithm.ptr();
   key.protects = a.protects && key.out.dtype != nullptr;
   if (key.x.dtype == nullptr || key.out.dtype == nullptr) return true;
   const std::byte *begin = data(a.x), *to = data(a.out);
@@ -61,8 +59,7 @@ bool Cache::Key::of(const Arguments& a, Key& key) {
 }
 
 Cache::Entry& Cache::place(const Key& key) {
-  uint64_t h = reinterpret_cast<uintptr_t>(key.x.dtype) ^ (reinterpret_cast<uintptr_t>(key.op) << 1) ^
-               (reinterpret_cast<uintptr_t>(key.algorithm) << 2);
+  uint64_t h = reinterpret_cast<uintptr_t>(key.x.dtype) ^ (reinterpret_cast<uintptr_t>(key.op) << 1);
   h += static_cast<uint64_t>(key.method) * 0x51 + static_cast<uint64_t>(key.root) * 0x1f3 + key.shared +
        2 * key.protects;
   for (intptr_t n : key.x.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
@@ -107,7 +104,7 @@ void Cache::remember(const Arguments& arguments, const Prepared& prepared, int l
   Look gives;
   if (!Key::of(arguments, key) || !Look::of(prepared.result, false, gives)) return;
   Entry& entry = place(key);
-  std::vector<nb::object> alive{nb::borrow(arguments.op), nb::borrow(arguments.algorithm)};
+  std::vector<nb::object> alive{nb::borrow(arguments.op)};
   for (PyObject* dtype : {key.x.dtype, key.out.dtype, gives.dtype}) {
     if (dtype != nullptr) alive.push_back(nb::borrow(dtype));
   }

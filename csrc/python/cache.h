@@ -46,7 +46,7 @@ struct Method {
 // The arguments of a call, as far as the fast path knows them.
 struct Arguments {
   int method;
-  nb::handle x, op, out, root, algorithm;
+  nb::handle x, op, out, root;
   bool protects;  // `out`, if there is one
 };
 
@@ -73,7 +73,6 @@ class Cache {
   struct Key {
     int method = -1, root = 0;
     PyObject* op = nullptr;
-    PyObject* algorithm = nullptr;  // a name, or None: whatever else it is may be another one the next time
     Look x, out;
     bool shared = false;    // input and output overlap,
     intptr_t distance = 0;  // with the output this many bytes behind the input

@@ -22,7 +22,7 @@ namespace {
 
 // Names that a call on the fast path may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
-  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, protect, algorithm, silent, sizes = silent, end };
+  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, protect, silent, algorithm = silent, sizes, end };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
 PyObject *sum, *zero, *session_of, *messages_of;
@@ -129,8 +129,7 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
   const double within = seconds(found[W::timeout], session);
   bool protects;
   if (!(within > 0) || !is_protected(found[W::protect], session, protects)) return miss;
-  const Arguments arguments{path.method,    found[W::x],         found[W::op], found[W::out],
-                            found[W::root], found[W::algorithm], protects};
+  const Arguments arguments{path.method, found[W::x], found[W::op], found[W::out], found[W::root], protects};
   return later ? session.begin(held, arguments, within) : session.attempt(arguments, within);
 }
 
@@ -139,7 +138,7 @@ PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* k
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
   const bool reduces = (path.grammar.allowed & bits(Word::op)) != 0;
   PyObject* found[Word::end] = {
-      Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False, Py_None,
+      Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False,
       Py_None};  // else null
   if (count > 0 && understand(path.grammar, args + 1, count - 1, keywords, found)) {
     try {

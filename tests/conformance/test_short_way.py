@@ -14,7 +14,6 @@ import pytest
 
 import hocket
 from hocket import places
-from hocket.plans.algorithms import ring
 from worlds import Worlds
 
 Array = np.ndarray
@@ -157,44 +156,6 @@ def slow_calls(group: Any) -> list[int]:
 
 def test_many_calls_are_remembered_side_by_side(world: Worlds) -> None:
     assert world(4).run(slow_calls, fresh=True) == [[32, 0]] * 4
-
-
-def named(group: Any) -> tuple[list[tuple[str | None, int]], int, int]:
-    """Calls that differ in the algorithm only: how often which was run, and how many of them were prepared after the
-    first round, without and with those by a function, which may be another one each time."""
-    names = ["one_shot", "two_shot", "ring", None]
-    for turn in range(4):
-        if turn == 1:
-            before = group.statistics().slow_calls
-        for name in names:
-            x = fill(group.rank, turn, (40,))
-            assert (group.all_reduce(x, algorithm=name) == total(group.size, turn, (40,))).all()
-    ran = sorted((call.algorithm, call.calls) for call in group.metrics().calls)
-    slow = group.statistics().slow_calls - before
-    for _ in range(3):
-        group.all_reduce(x, algorithm=ring.all_reduce)
-    return ran, slow, group.statistics().slow_calls - before
-
-
-def test_calls_by_the_name_of_an_algorithm_are_remembered(world: Worlds) -> None:
-    for ran, slow, with_functions in world(2).run(named, fresh=True):
-        assert ran == [("one_shot", 8), ("ring", 4), ("two_shot", 4)]  # one_shot is what is chosen
-        assert (slow, with_functions) == (0, 3)
-
-
-def differently_named(group: Any) -> None:
-    """Each has remembered both, and names another one now."""
-    x = fill(group.rank, 0, (40,))
-    for name in ("one_shot", "two_shot") * 2:
-        group.all_reduce(x, algorithm=name)
-    group.all_reduce(x, algorithm=("one_shot", "two_shot")[group.rank])
-
-
-def test_remembered_names_that_differ_are_a_mismatch(world: Worlds) -> None:
-    for outcome in world(2).outcomes(differently_named, fresh=True):
-        assert isinstance(outcome, hocket.MismatchError)
-        assert "one_shot" in str(outcome)
-        assert "two_shot" in str(outcome)
 
 
 def between_queued(group: Any) -> list[int]:

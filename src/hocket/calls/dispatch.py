@@ -100,8 +100,8 @@ class Dispatch:
         how, plan = call.how, self.plan(call, deadline)
         buffers = self._buffers(call, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers, call.received)
-        if how.key is not None and how.order == "same" and buffers.direct:
-            self.session.core.remember(*how.key, how.algorithm, self.protects(how), prepared, call.learns)
+        if how.key is not None and how.algorithm is None and how.order == "same" and buffers.direct:
+            self.session.core.remember(*how.key, self.protects(how), prepared, call.learns)
         return prepared
 
     def persistent(self, call: Call) -> Persistent:
