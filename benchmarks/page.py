@@ -78,22 +78,8 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    for section in (
-        goals,
-        others,
-        forms,
-        scans,
-        objects,
-        torch,
-        between,
-        overlap,
-        arena,
-        protected,
-        dtypes,
-        crowds,
-        waiting,
-        memory,
-    ):
+    calls, conditions = (goals, others, forms, scans, objects), (arena, protected, dtypes, crowds, waiting, memory)
+    for section in (*calls, torch, between, overlap, *conditions):
         parts += section(found)
     if REMARKS.exists():
         parts.append(REMARKS.read_text())
