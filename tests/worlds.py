@@ -180,6 +180,11 @@ class World:
         """Send a signal to the process of a rank."""
         os.kill(self.processes[rank].pid, number)
 
+    def host(self, rank: int) -> Host:
+        """That of a rank, where they are on several."""
+        layout = TRANSPORTS[self.transport].layout
+        return _hosts()[layout[rank % len(layout)]]
+
     def close(self) -> None:
         """Kill the processes, stopped ones too."""
         for process in self.processes:

@@ -30,7 +30,11 @@ FAULTS: dict[str, float] = {
     "stopped at a step": 20.0,  # as a zombie
     "late at a step": 20.0,
     "interrupted at a step": 3.0,
+    "cut off": 20.0,  # the cable of the victim's host is pulled, until those that are left have gone on
+    "cut off one way": 20.0,  # nothing that it sends arrives
+    "cut off briefly": 20.0,
 }
+LINKS = tuple(fault for fault in FAULTS if fault.startswith("cut off"))  # of ranks on several hosts
 # Within these seconds all others know of it, whatever the deadline of their calls.
 PROMISED = {
     "killed": 0.5,
@@ -39,9 +43,11 @@ PROMISED = {
     "zombie": 2.5,
     "killed at a step": 0.5,
     "stopped at a step": 2.5,
+    "cut off": 2.5,
+    "cut off one way": 2.5,
 }
 SIGNALS = ("killed", "two killed", "stopped long", "stopped briefly", "zombie", "interrupted", "handler calls")
-HARMLESS = ("none", "stopped briefly", "late at a step")  # in which no call may fail
+HARMLESS = ("none", "stopped briefly", "late at a step", "cut off briefly")  # in which no call may fail
 
 # The steps of a call,
 IN_CALLS = (
@@ -147,14 +153,15 @@ class Trial(NamedTuple):
         )
 
 
-def draw(seed: int, number: int) -> Trial:
-    """The trial of that number: faults and workloads take turns, so that every pair comes; all else is random."""
+def draw(seed: int, number: int, *, apart: bool = False) -> Trial:
+    """The trial of that number: faults and workloads take turns, so that every pair comes; all else is random. Links
+    fail only where ranks are on several hosts."""
     rng = random.Random(f"{seed} {number}")
     # The workloads are walked through once for each fault in turn, in an order that depends on the seed.
-    grid = [(fault, workload) for workload in WORKLOADS for fault in FAULTS]
+    grid = [(fault, workload) for workload in WORKLOADS for fault in FAULTS if apart or fault not in LINKS]
     random.Random(seed + number // len(grid)).shuffle(grid)
     fault, workload = grid[number % len(grid)]
-    size = rng.choice((2, 2, 3, 3, 4, 5, 6))
+    size = rng.choice((3, 3, 4, 5, 6) if fault in LINKS else (2, 2, 3, 3, 4, 5, 6))  # two share a host
     large = workload == "large all_reduce"
     rounds = rng.randint(3, 6) if large else rng.randint(6, 20)
     victim = rng.randrange(size)

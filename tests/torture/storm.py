@@ -41,7 +41,7 @@ import numpy as np
 from in_rank import SLACK, Report, play, settle, warm_up
 from judge import judge
 from regroup import LIMIT, go_on
-from scenario import BY_CHANCE, FAULTS, SIGNALS, WORKLOADS, Trial, draw, grid
+from scenario import BY_CHANCE, FAULTS, LINKS, SIGNALS, WORKLOADS, Trial, draw, grid
 
 from moments import state, until
 from worlds import TRANSPORTS, Died, World, preload
@@ -102,6 +102,7 @@ class Storm:
             onward = self._go_on(world, trial, reports, gone)
         except TimeoutError as error:
             return self._end(trial, Result("error", [*findings, ("HANG", f"in recover(): {error}")]))
+        self._mend(trial)  # and now comes what was on its way
         findings += judge(trial, reports, onward, self._zombie, self._transport != "shm")
         dead = {rank for rank, report in enumerate(onward) if isinstance(report, Died)}
         self._fired |= trial.struck in dead
@@ -151,6 +152,8 @@ class Storm:
         """The reports by rank, None where a rank was to die."""
         world.start(play, trial, self._board, fresh=True, timeout=trial.timeout)
         deadline = LEAST + trial.timeout
+        if trial.fault in LINKS:
+            return self._apart(world, trial, deadline)
         if trial.fault.endswith("at a step"):
             return self._at_a_step(world, trial, deadline)
         if trial.first not in SIGNALS and trial.fault not in SIGNALS:
@@ -201,6 +204,22 @@ class Storm:
             reports[trial.struck] = None if self._fired else last
         return reports
 
+    def _apart(self, world: World, trial: Trial, deadline: float) -> list[Report | BaseException | None]:
+        """The victim's host is cut off from the others. It is not before all have gone on that it no longer is."""
+        self._moment(trial, world)
+        if trial.fault == "cut off one way":
+            world.host(trial.victim).lose(1)
+        else:
+            world.host(trial.victim).cut()
+        if trial.fault == "cut off briefly":
+            wait_for(0.02 + trial.delay * 40)
+            self._mend(trial)
+        return world.finish(deadline)
+
+    def _mend(self, trial: Trial) -> None:
+        if trial.fault in LINKS:
+            self._worlds[trial.size].host(trial.victim).mend()
+
     def _moment(self, trial: Trial, world: World) -> None:
         """Wait until the victim is in the round of the fault, and a little longer."""
         pids = [process.pid for process in world.processes]
@@ -211,6 +230,7 @@ class Storm:
 
     def _end(self, trial: Trial, result: Result) -> Result:
         """Take new processes for the next trial, and end the children of the old ones."""
+        self._mend(trial)
         self._worlds.pop(trial.size).close()
         for child in self.rounds[trial.size : 2 * trial.size]:
             if child:
@@ -264,7 +284,8 @@ def main(words: list[str] | None = None) -> int:
     args = _parser().parse_args(words)
     seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
     numbers = list(range(args.trials)) if args.trial is None else [args.trial]
-    drawn = grid(args.transport) if args.steps else [draw(seed, number) for number in numbers]
+    apart = bool(TRANSPORTS[args.transport].layout)
+    drawn = grid(args.transport) if args.steps else [draw(seed, number, apart=apart) for number in numbers]
     chosen = [trial for trial in drawn if (args.only or "") in trial.fault and args.trial in (None, trial.number)]
     trials = [trial for trial in chosen for _ in range(args.repeat)]
     print(f"torture: seed {seed}, {len(trials)} trials", flush=True)

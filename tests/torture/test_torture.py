@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scenario import FAULTS, HARMLESS, SIGNALS, STEPS, WORKLOADS, draw
+from scenario import FAULTS, HARMLESS, LINKS, SIGNALS, STEPS, WORKLOADS, draw
 
 from hosts import reason
 
@@ -30,6 +30,12 @@ def storm(*words: str, capfd: pytest.CaptureFixture[str], program: str = "storm.
 def test_a_short_run(capfd: pytest.CaptureFixture[str]) -> None:
     """A few hundred trials: no more are begun after 45 seconds. The seed is in the output."""
     storm("--trials", "400", "--seconds", "45", capfd=capfd)
+
+
+@pytest.mark.skipif(reason() != "", reason=reason())
+def test_hosts_that_are_cut_off(capfd: pytest.CaptureFixture[str]) -> None:
+    """From one another, both ways or one, or for a moment. The seed is in the output."""
+    storm("--transport", "2x2", "--only", "cut off", "--trials", "2000", "--seconds", "20", capfd=capfd)
 
 
 @pytest.mark.parametrize("over", ["shm", pytest.param("2x2", marks=pytest.mark.skipif(reason() != "", reason="-"))])
@@ -57,11 +63,12 @@ def test_every_pair_of_fault_and_workload_comes() -> None:
     pairs = len(FAULTS) * len(WORKLOADS)
     assert len(FAULTS) >= 12
     assert len(WORKLOADS) >= 15
-    trials = [draw(7, number) for number in range(2 * pairs)]
+    trials = [draw(7, number, apart=True) for number in range(2 * pairs)]
     for half in (trials[:pairs], trials[pairs:]):
         assert len({(trial.fault, trial.workload) for trial in half}) == pairs
-    assert trials == [draw(7, number) for number in range(2 * pairs)]
-    assert draw(8, 0) != trials[0]
+    assert trials == [draw(7, number, apart=True) for number in range(2 * pairs)]
+    assert draw(8, 0, apart=True) != trials[0]
+    assert not {draw(7, number).fault for number in range(pairs)} & set(LINKS)
     assert set(SIGNALS) | set(HARMLESS) <= set(FAULTS)
     for trial in trials:
         assert 0 <= trial.victim < trial.size

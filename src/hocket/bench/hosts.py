@@ -166,6 +166,11 @@ class Host:
         """Pull its cable."""
         self.ip("link", "set", "eth0", "down")
 
+    def mend(self) -> None:
+        """Undo `cut` and `lose`."""
+        self.ip("link", "set", "eth0", "up")
+        subprocess.run(self.within(["tc", "qdisc", "del", "dev", "eth0", "clsact"]), stderr=subprocess.DEVNULL)
+
     def lose(self, one_in: int) -> None:
         """Let one in so many of its packets get lost on their way out, by chance, or all (1); what comes in comes in.
         Raises OSError where the kernel has no classifier of type bpf."""
