@@ -169,7 +169,7 @@ def goals(found: dict[str, Any]) -> list[str]:
 
 
 def compared(rows: Sequence[Row], label: Callable[[Row], str], goal: float = 1.0, column: str = "ahead") -> str:
-    """Libraries side by side, one line per label and size; to be ahead is the goal."""
+    """Libraries side by side, one line per label and size; `goal` is the least ratio, which stands in `column`."""
     libraries = names(rows)
     lines = []
     for group in groups(rows, "label", "bytes") if "label" in rows[0] else groups(rows, "collective", "bytes"):
@@ -179,57 +179,49 @@ def compared(rows: Sequence[Row], label: Callable[[Row], str], goal: float = 1.0
     return table(["", "size", *libraries.values(), "ratio", column], lines)
 
 
+def by_ranks(found: dict[str, Any], key: str, title: str, show: Callable[[int, list[Row]], Sequence[str]]) -> list[str]:
+    """A section: a title, which may have a text, and for each number of ranks that was measured what `show` tells."""
+    measured = [(ranks, found[f"{key} {ranks}"]) for ranks in GOALS if found.get(f"{key} {ranks}")]
+    parts = [part for ranks, rows in measured for part in (f"### {ranks} ranks", *show(ranks, rows))]
+    return [title, *parts] if parts else []
+
+
 def others(found: dict[str, Any]) -> list[str]:
-    parts = []
-    for ranks in GOALS:
-        rows: list[Row] = found.get(f"others {ranks}", [])
-        if rows:
-            parts += [
-                f"### {ranks} ranks",
-                command(f"hocket bench all --ranks {ranks} --sizes {sizes_of(found)} --vs all"),
-                compared(rows, lambda row: f"{row['collective']}{', in place' if row['in_place'] else ''}"),
-            ]
-    return ["## The other collectives", *parts] if parts else []
+    def show(ranks: int, rows: list[Row]) -> tuple[str, str]:
+        run = command(f"hocket bench all --ranks {ranks} --sizes {sizes_of(found)} --vs all")
+        return run, compared(rows, lambda row: f"{row['collective']}{', in place' if row['in_place'] else ''}")
+
+    return by_ranks(found, "others", "## The other collectives", show)
 
 
 def forms(found: dict[str, Any]) -> list[str]:
-    parts = []
-    for ranks in GOALS:
-        rows: list[Row] = found.get(f"forms {ranks}", [])
-        if rows:
-            sizes = f"--ranks {ranks} --sizes {sizes_of(found)} --vs all"
-            options = ("--op mean", "--op fmax", "--form async", "--form persistent")
-            parts += [
-                f"### {ranks} ranks",
-                command("\n".join(f"hocket bench all_reduce {option} {sizes}" for option in options)),
-                compared(rows, lambda row: row["label"]),
-            ]
+    def show(ranks: int, rows: list[Row]) -> tuple[str, str]:
+        sizes = f"--ranks {ranks} --sizes {sizes_of(found)} --vs all"
+        options = ("--op mean", "--op fmax", "--form async", "--form persistent")
+        run = command("\n".join(f"hocket bench all_reduce {option} {sizes}" for option in options))
+        return run, compared(rows, lambda row: row["label"])
+
     text = paragraph(
         "The same all-reduce with other operators, and in other forms. *async* is the call and its `wait()`, with "
         "nothing in between; *persistent* is `all_reduce_init` once and its calls. Of a custom ufunc the engine calls "
         "NumPy's own loop."
     )
-    return ["## Mean, custom operators, async and persistent calls", text, *parts] if parts else []
+    return by_ranks(found, "forms", f"## Mean, custom operators, async and persistent calls\n\n{text}", show)
 
 
 def scans(found: dict[str, Any]) -> list[str]:
-    parts = []
-    for ranks in GOALS:
-        rows: list[Row] = found.get(f"scans {ranks}", [])
-        if rows:
-            parts += [f"### {ranks} ranks", command(only("scans")), compared(rows, lambda row: row["label"])]
-    return ["## Scans, and persistent forms of other collectives", *parts] if parts else []
+    def show(_: int, rows: list[Row]) -> tuple[str, str]:
+        return command(only("scans")), compared(rows, lambda row: row["label"])
+
+    return by_ranks(found, "scans", "## Scans, and persistent forms of other collectives", show)
 
 
 def objects(found: dict[str, Any]) -> list[str]:
-    parts = []
-    for ranks in GOALS:
-        rows: list[Row] = found.get(f"objects {ranks}", [])
-        if rows:
-            lines = compared(rows, lambda row: row["collective"], 1 / 3, "goal 0.33")
-            parts += [f"### {ranks} ranks", command(only("objects")), lines]
+    def show(_: int, rows: list[Row]) -> tuple[str, str]:
+        return command(only("objects")), compared(rows, lambda row: row["collective"], 1 / 3, "goal 0.33")
+
     text = "Objects of 1 KiB, pickled; in the MPIs by mpi4py's methods in lower case."
-    return ["## Objects", text, *parts] if parts else []
+    return by_ranks(found, "objects", f"## Objects\n\n{text}", show)
 
 
 def torch(found: dict[str, Any]) -> list[str]:

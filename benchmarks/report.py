@@ -27,7 +27,7 @@ from rich.console import Console
 
 from hocket.bench.hosts import hosts, reason
 from hocket.bench.peers import FLOORS, LIBRARIES, TORCH_LIBRARIES, Peer
-from hocket.bench.peers.data import TRAINING, Task
+from hocket.bench.peers.data import OBJECTS, SCANS, TRAINING, Task
 from hocket.bench.session import LibraryFailed, Session
 from hocket.bench.show import machine
 from hocket.bench.sweep import Effort, Entry, Field, take_turns, task_for
@@ -50,7 +50,6 @@ FORMS: dict[str, dict[str, str]] = {
     "async": {"form": "async"},
     "persistent": {"form": "persistent"},
 }
-OBJECTS = ("broadcast_object", "gather_object", "all_gather_object", "scatter_object")
 FEW_SIZES = (8, 256 << 10)
 CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
 BRIEF = Effort(rounds=5, times=20, warmup=4, seconds=0.3)
@@ -91,7 +90,7 @@ def forms(field: Field, sizes: list[int], quick: bool) -> Result:
 def scans(field: Field, sizes: list[int], quick: bool) -> Result:
     """Scans, and the persistent forms of other collectives, out of place and in place."""
     effort, rows = least(CAREFUL, quick), []
-    cases = [(name, "call") for name in ("scan", "exscan")]
+    cases = [(name, "call") for name in SCANS]
     cases += [(name, "persistent") for name in ("scan", "reduce_scatter", "all_gather", "broadcast")]
     for name, form in cases:
         for in_place in (False, True) if name != "broadcast" else (True,):

@@ -68,12 +68,14 @@ USUAL = ("shm", "tcp")  # the others where pytest is told --transports
 
 _jobs = itertools.count()
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "hypothesis", "hocket.group", "hocket.plans.algorithms"])
 
 
 def preload(*modules: str) -> None:
-    """Have the fork server, which is not there yet, import these instead."""
+    """Have the fork server, which is not there yet, import these, and no others."""
     _context.set_forkserver_preload(list(modules))
+
+
+preload("pytest", "hypothesis", "hocket.group", "hocket.plans.algorithms")
 
 
 class Died(Exception):

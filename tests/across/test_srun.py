@@ -70,10 +70,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
 
         def daemon(host: Host, *command: str) -> None:
-            log = (folder / f"{command[0]}.{host.name}").open("w")
-            host.start(
-                ["setsid", *command], {"SLURM_CONF": f"{folder}/slurm.conf"}, stdout=log, stderr=subprocess.STDOUT
-            )
+            around = {"SLURM_CONF": f"{folder}/slurm.conf"}
+            with (folder / f"{command[0]}.{host.name}").open("w") as log:
+                host.start(["setsid", *command], around, stdout=log, stderr=subprocess.STDOUT)
 
         daemon(made[0], "munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files)
         until((folder / "munge.socket").exists, "munge", 20)

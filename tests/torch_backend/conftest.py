@@ -10,7 +10,7 @@ from ranks import Ranks
 import worlds
 
 pytest.importorskip("torch.distributed")
-worlds._context.set_forkserver_preload(["pytest", "hocket.group", "torch", "torch.distributed"])
+worlds.preload("pytest", "hocket.group", "torch", "torch.distributed")
 
 
 def pytest_configure(config: pytest.Config) -> None:

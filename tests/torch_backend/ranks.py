@@ -108,6 +108,11 @@ def _run(group: Any, job: Job, function: Callable[..., Any], args: tuple[Any, ..
         raise
 
 
+def let_gloo_reach_all() -> None:
+    """Have it talk over the network that these ranks share."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if os.environ["MASTER_ADDR"] == "127.0.0.1" else "eth0"
+
+
 def _enter(job: Job, rank: int) -> None:
     import torch.distributed as dist
 
@@ -116,7 +121,7 @@ def _enter(job: Job, rank: int) -> None:
     global _name
     if _name != job.name:
         _leave(None)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo" if os.environ["MASTER_ADDR"] == "127.0.0.1" else "eth0"
+        let_gloo_reach_all()
         timeout = timedelta(seconds=job.timeout)
         store = dist.FileStore(str(job.store), job.size)
         dist.init_process_group(job.backend, store=store, rank=rank, world_size=job.size, timeout=timeout)

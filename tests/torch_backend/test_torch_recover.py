@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import training
+from ranks import let_gloo_reach_all
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -367,7 +368,7 @@ def nothing_to_recover_from(_: Any, store: Path) -> None:
     del gloo
     with pytest.raises(ValueError, match="has not been initialized"):
         recover()
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if os.environ["MASTER_ADDR"] == "127.0.0.1" else "eth0"
+    let_gloo_reach_all()
     dist.init_process_group("gloo", store=dist.FileStore(f"{store}.gloo", SIZE), rank=rank, world_size=SIZE)
     with pytest.raises(TypeError, match=r"a default group of hocket's, and this one is of gloo"):
         recover()

@@ -205,14 +205,14 @@ class Storm:
         return reports
 
     def _apart(self, world: World, trial: Trial, deadline: float) -> list[Report | BaseException | None]:
-        """The victim's host is cut off from the others. It is not before all have gone on that it no longer is."""
+        """The victim's host is cut off from the others: for a moment, or until all have gone on."""
         self._moment(trial, world)
         if trial.fault == "cut off one way":
             world.host(trial.victim).lose(1)
         else:
             world.host(trial.victim).cut()
         if trial.fault == "cut off briefly":
-            wait_for(0.02 + trial.delay * 40)
+            time.sleep(0.02 + trial.delay * 40)
             self._mend(trial)
         return world.finish(deadline)
 

@@ -167,7 +167,7 @@ class Host:
         self.ip("link", "set", "eth0", "down")
 
     def mend(self) -> None:
-        """Undo `cut` and `lose`."""
+        """Undo `cut` and `lose`, whichever of them there was."""
         self.ip("link", "set", "eth0", "up")
         subprocess.run(self.within(["tc", "qdisc", "del", "dev", "eth0", "clsact"]), stderr=subprocess.DEVNULL)
 
