@@ -99,7 +99,7 @@ void probing() {
 // What is done at once is done as a whole, in its turn, or not at all.
 void at_once() {
   World world(2);
-  const Bytes data = content(1000, 1), large = content(1 << 20, 2);
+  const Bytes data = content(1000, 1), large = content(2 << 20, 2);
   Bytes got(1000);
   const auto send_now = [&](int to, const Bytes& bytes) {
     return world[0].send_now(to, 5, "meta", bytes.data(), bytes.size());
@@ -122,7 +122,7 @@ void at_once() {
   check(next(0) == Mailbox::other && !receive_now(5));
   check(world[1].done(receive(world[1], 0, 5, got, "meta")));
 
-  Bytes other(1000), all(1 << 20);
+  Bytes other(1000), all(2 << 20);
   const Ticket posted = receive(world[1], 0, 5, other, "meta");
   check(send_now(1, data) && !receive_now(5));
   check(world[1].done(posted) && other == data);
@@ -174,7 +174,7 @@ void zero_bytes() {
 void short_sends_need_no_receiver() {
   World world(2);
   for (int i = 0; i < 10; ++i) check(world[0].done(send(world[0], 1, i, content(1000, i))));
-  Bytes large = content(1 << 20, 0);
+  Bytes large = content(2 << 20, 0);
   const Ticket ticket = send(world[0], 1, 10, large);
   check(!world[0].done(ticket));
   world.progress(100);  // nobody asked for it, but it does not stay in the way
@@ -226,7 +226,7 @@ void whatever_comes() {
 
 void asked_for_in_the_middle() {
   World world(2);
-  const Bytes large = content(1000000, 1);
+  const Bytes large = content(2000000, 1);
   const Ticket sent = send(world[0], 1, 1, large);
   world[1].progress();
   Bytes data(large.size());

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr uint64_t kLarge = 1 << 20, kMost = Mailbox::most_unclaimed_bytes / kLarge;
+constexpr uint64_t kLarge = 2 << 20, kMost = Mailbox::most_unclaimed_bytes / kLarge;
 
 Failure failure_of(const std::function<void()>& action) {
   try {
@@ -102,7 +102,7 @@ void larger_than_the_bound(int from, bool open) {
 
 void unclaimed_number() {
   World world(2);
-  const uint64_t number = Mailbox::most_unclaimed + 10000;
+  const uint64_t number = Mailbox::most_unclaimed + 20000;
   std::vector<Ticket> sent;
   for (uint64_t i = 0; i < number; ++i) {
     sent.push_back(world[0].send(1, 1, "", nullptr, 0, kNever));
@@ -144,7 +144,7 @@ void in_flight() {
   for (int i = 0; i < 10; ++i) world[0].wait(posted[i], kNever);
   check(got == data && receive(world[0], 1, 0, got) != nullptr);
 
-  const Bytes large = content(1000000, 1);
+  const Bytes large = content(2000000, 1);
   std::vector<Ticket> sent{send(world[0], 1, 1, large)};  // all else waits behind it
   while (sent.size() < Mailbox::most_in_flight) sent.push_back(send(world[0], 1, 2, data));
   world.waiters[0].expired = true;
@@ -302,7 +302,7 @@ void flushing_and_closing() {
 // What nobody receives is given up at its own deadline, all of a destination at once where it has begun.
 void flushing_in_vain() {
   World world(2);
-  const Bytes large = content(1000000, 1);
+  const Bytes large = content(2000000, 1);
   std::vector<Ticket> sent;
   for (int i = 0; i < 1000; ++i) sent.push_back(send(world[0], 1, i, large));
   world.waiters[0].expired = true;

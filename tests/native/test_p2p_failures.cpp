@@ -63,7 +63,7 @@ void late_receive_is_never_written() {
 
 void late_in_the_middle_of_a_receive() {
   World world(2);
-  const Bytes large = content(2000000, 1);
+  const Bytes large = content(5000000, 1);
   auto data = std::make_unique<Bytes>(large.size());
   const Ticket sent = send(world[0], 1, 1, large), ticket = receive(world[1], 0, 1, *data);
   world.progress(1);
@@ -80,7 +80,7 @@ void late_in_the_middle_of_a_receive() {
 
 void late_send_that_had_not_begun() {
   World world(2);
-  const Bytes large = content(1000000, 1), small = content(10, 2);
+  const Bytes large = content(5000000, 1), small = content(10, 2);
   const Ticket first = send(world[0], 1, 1, large), second = send(world[0], 1, 2, small),
                third = send(world[0], 1, 3, small);
   world.waiters[0].expired = true;
@@ -92,7 +92,7 @@ void late_send_that_had_not_begun() {
 
 void late_in_the_middle_of_a_send(bool half_there, bool known) {
   World world(3);
-  auto large = std::make_unique<Bytes>(content(2000000, 1));
+  auto large = std::make_unique<Bytes>(content(5000000, 1));
   const Ticket begun = send(world[0], 1, 1, *large), behind = send(world[0], 1, 3, *large);
   if (half_there) world[1].progress();
   world.waiters[0].expired = true;
@@ -104,7 +104,7 @@ void late_in_the_middle_of_a_send(bool half_there, bool known) {
   check(contains(failure_of([&] { world[0].wait(send(world[0], 1, 4, small), kNever); }).text, "given up"));
 
   if (known) world[1].progress();
-  Bytes data(2000000), other(10);
+  Bytes data(5000000), other(10);
   const Ticket half = receive(world[1], 0, 1, data), never = receive(world[1], 0, 4, other);
   for (const Ticket& ticket : {half, never, receive(world[1], 0, 5, other)}) {
     const Failure failure = failure_of([&] { world[1].wait(ticket, kNever); });
@@ -150,7 +150,7 @@ void overwritten_memory() {
   for (int turn = 0; turn < 500; ++turn) {
     World world(2);
     const shm::Region region{world.regions[0], 2};
-    const Ticket sent = send(world[0], 1, 1, content(random() % 500000, 1));
+    const Ticket sent = send(world[0], 1, 1, content(random() % 1000000, 1));
     auto* words = reinterpret_cast<uint64_t*>(region.ring(1));
     if (turn % 5 == 0) region.lane(1).published.store(random() >> random() % 64);
     if (turn % 5 == 1) region.lane(1).published.fetch_add(64 * (random() % 10000));

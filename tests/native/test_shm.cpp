@@ -151,6 +151,30 @@ void test_wrapping() {
   }
 }
 
+// Where nothing is in flight: brief messages begin at the front again, and others go on where the last of them ended.
+void test_front() {
+  Host host(2);
+  const std::vector<int32_t> to_1{1};
+  uint32_t place = 0;
+  std::byte* const front = host[0].reserve(to_1, 64);
+  const auto sent_at = [&](uint64_t bytes) {
+    const std::byte* const at = host[0].reserve(to_1, bytes);
+    const Bytes data = content(0, ++place, bytes);
+    check(try_send(host[0], to_1, data, {1, place}), "no room for ", bytes, " bytes");
+    receive(host[1], 0, data, {1, place});
+    return static_cast<uint64_t>(at - front);
+  };
+  constexpr uint64_t lengthy = kSlots / 8, little = 64;
+  check(sent_at(lengthy) == 0 && sent_at(lengthy) == lengthy, "long messages do not go around");
+  for (uint64_t at = 0; at < 3 * kSlots / 4; at += little) {
+    check(sent_at(little) == at % (kSlots / 4), "a brief message at ", at, " is not in the front");
+  }
+  for (uint64_t at = 2 * lengthy; at < 3 * kSlots; at += lengthy) {
+    check(sent_at(lengthy) == at % kSlots, "a long message at ", at, " is not behind the one before");
+    if (at % 3 == 0) sent_at(little);
+  }
+}
+
 // A message's memory is free once all have read it and all before it; a channel holds 64 messages.
 void test_room() {
   Host host(3);
@@ -312,6 +336,7 @@ int main() {
   std::printf("seeds from %llu\n", static_cast<unsigned long long>(kSeed));
   test_messages();
   test_wrapping();
+  test_front();
   test_room();
   test_programs();
   test_anything();

@@ -27,6 +27,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
       board_(board),
       slots_(slots[rank]),
       arena_bytes_(arena),
+      brief_(std::min<uint64_t>(4 << 10, slots_ / 16)),
       front_(std::min<uint64_t>(64 << 10, slots_ / 4)),
       channels_(boxes.size()) {
   const int size = static_cast<int>(boxes.size());
@@ -45,26 +46,37 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
   arena_ = channels_[rank].arena;
-  const uint64_t first = std::min(2 * front_, slots_);  // what is in flight when the ring begins anew is spared
   for (int peer = 0; peer < size; ++peer) {
-    populate(channels_[peer].receive, depth * sizeof(Descriptor), peer == rank || bell.is_behind_wire(peer));
-    populate(channels_[peer].slots, std::min(first, slots[peer]), peer == rank || bell.is_behind_wire(peer));
+    Channel& c = channels_[peer];
+    c.mapped = std::min(2 * front_, c.slot_bytes);  // what is in flight when the ring begins anew is spared
+    populate(c.receive, depth * sizeof(Descriptor), peer == rank || c.behind_wire);
+    populate(c.slots, c.mapped, peer == rank || c.behind_wire);
   }
+  mapped_ = channels_[rank].mapped;
   populate(own.descriptors(size, 0), size * depth * sizeof(Descriptor), true);
 }
 
 std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
   inlined_ = bytes <= Descriptor::room;
-  // Where nothing is in flight the ring begins anew, so that short messages keep to memory that exists and is in
-  // caches.
-  if (!inlined_ && head_ % slots_ + bytes > front_ && all_read()) {
-    head_ = tail_ = round_up(head_, slots_);
-  }
+  if (!inlined_) turn(bytes);
   uint64_t begin = head_;
   if (!inlined_ && begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
   reserved_ = begin;
   if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
-  return inlined_ ? inline_ : ring_ + begin % slots_;
+  if (inlined_) return inline_;
+  if (begin % slots_ + bytes > mapped_) populate(ring_, mapped_ = slots_, true);
+  return ring_ + begin % slots_;
+}
+
+// Where nothing is in flight a message may lie anywhere: a short one in the front, which is in this core's caches; a
+// long one where the last long one ended, since the lines before that are still in its readers' caches, and to write
+// those again costs several times as much.
+void Channels::turn(uint64_t bytes) {
+  const uint64_t at = head_ % slots_;
+  if (bytes <= brief_ ? at + bytes > front_ && all_read() : at != resume_ && all_read()) {
+    const uint64_t to = bytes <= brief_ ? 0 : resume_;
+    head_ = tail_ = round_up(head_ - to, slots_) + to;
+  }
 }
 
 // Whether nothing of what was posted is still to be read.
@@ -97,7 +109,9 @@ bool Channels::room(Peers peers, uint64_t end) {
 
 void Channels::post(Peers peers, uint64_t bytes, Label label) {
   publish(peers, bytes, label, inlined_ ? Descriptor::here : Descriptor::slot, reserved_ % slots_);
-  if (!inlined_) head_ = reserved_ + round_up(bytes, line);
+  if (inlined_) return;
+  head_ = reserved_ + round_up(bytes, line);
+  if (bytes > brief_) resume_ = head_ % slots_;
 }
 
 // A wire sends from wherever it lies.
@@ -175,6 +189,8 @@ bool Channels::peek(int peer, Message& message) {
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
+  if (d.kind == Descriptor::slot && d.offset + d.bytes > c.mapped)
+    populate(c.slots, c.mapped = c.slot_bytes, c.behind_wire);
   message.data = (d.kind == Descriptor::slot ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
 }

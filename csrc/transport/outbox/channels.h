@@ -48,6 +48,7 @@ class Channels : public Port {
     std::atomic<uint64_t>* read_by_us;
     std::byte* slots;  // the peer's, of so many bytes
     uint64_t slot_bytes;
+    uint64_t mapped;  // of the slots' pages, known to be mapped here
     bool behind_wire;
     std::byte* arena;                     // the peer's
     uint64_t sent = 0;                    // messages posted
@@ -56,6 +57,7 @@ class Channels : public Port {
     std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
   };
 
+  void turn(uint64_t bytes);
   bool all_read();
   bool room(Peers peers, uint64_t end);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
@@ -63,9 +65,12 @@ class Channels : public Port {
   Bell& bell_;
   Board& board_;
   const uint64_t slots_, arena_bytes_;
-  const uint64_t front_;  // bytes of the slots that short messages keep to
+  const uint64_t brief_;  // bytes of a message that keeps to the front of the slots,
+  const uint64_t front_;  // which is so many bytes
   std::vector<Channel> channels_;
-  std::byte* ring_;  // the slots
+  std::byte* ring_;      // the slots
+  uint64_t mapped_;      // of their pages
+  uint64_t resume_ = 0;  // where in the slots the last message that was not brief ended
   std::byte* arena_;
   uint64_t head_ = 0;      // end of what was posted, in bytes since the beginning of time
   uint64_t tail_ = 0;      // end of what is known to be read by all

@@ -22,7 +22,7 @@
 namespace hocket::shm {
 
 inline constexpr uint64_t stream_line = 64;
-inline constexpr uint64_t ring_bytes = 512 << 10;
+inline constexpr uint64_t ring_bytes = 1024 << 10;
 inline constexpr uint64_t piece_bytes = 64 << 10;        // published at once, so that both ends copy at the same time
 inline constexpr uint64_t short_bytes = ring_bytes / 2;  // of a message that is sent, and received, in one go
 
