@@ -5,6 +5,7 @@ What a rank says is one line of JSON; an error of hocket's is its kind and text,
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -347,6 +348,12 @@ def recovers(group: hocket.Group) -> None:
             group.all_reduce(x)
     except hocket.HocketError as error:
         verdict = [type(error).__name__, str(error), list(error.lost), error.completed, error.settled]
+    if "GO_ON" in os.environ:
+        say({"lost": verdict[2]})
+        while not Path(os.environ["GO_ON"]).exists():
+            time.sleep(0.005)
+        if group.rank == group.size - 1:
+            tell_of_tries()
     try:
         left = group.recover(allow_minority="MINORITY" in os.environ)
     except hocket.HocketError as error:
@@ -368,6 +375,17 @@ def say(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
+def tell_of_tries() -> None:
+    """Say when this rank has tried five times to reach somebody, or to find the way there."""
+    tried = itertools.count(1)
+
+    def heard(event: str, args: tuple[Any, ...]) -> None:
+        if event == "socket.connect" and isinstance(args[1], tuple) and next(tried) == 5:
+            say({"tried": 5})
+
+    sys.addaudithook(heard)
+
+
 def place() -> dict[str, Any]:
     """What is told to `init`, where the variables do not tell it all."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -383,6 +401,8 @@ def place() -> dict[str, Any]:
 
 def main() -> None:
     begin = time.monotonic()
+    if os.environ.get("TRIES") == os.environ["RANK"]:
+        tell_of_tries()
     try:
         with hocket.init(float(os.environ.get("SECONDS", "20")), **place()) as group:
             begin = time.monotonic()

@@ -133,7 +133,7 @@ class Growth(Generic[G]):
         """The group with those that wait now, which is to be their group from now on; None where it did not come about,
         and something has been done about that."""
         terms = self._links.terms or self._porch.terms
-        with explained("this group cannot grow"), closing(self._porch.door()) as door:
+        with explained("this group cannot grow"), closing(self._porch.door(deadline)) as door:
             card = terms.card(door, self._rank).pack()
             members = self._objects.collect(card, self._within, at_least(deadline))
             text = self._admit(members, terms).pack() if self._rank == self._host else b""
@@ -219,7 +219,7 @@ def at_least(deadline: Deadline) -> float:
 def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
     """Wait until a group takes this process in. Raises RendezvousError at the deadline, or where it will not."""
     terms = porch.terms
-    with explained("this rank cannot join"), closing(porch.door()) as door:
+    with explained("this rank cannot join"), closing(porch.door(deadline)) as door:
         for admission in porch.admissions(door, deadline):
             if admission.checked != terms.sockets.integrity:
                 raise RendezvousError("HOCKET_INTEGRITY is not the same here as in the group: give all ranks the same")

@@ -81,7 +81,7 @@ class Membership(Member):
             self._calls.look(waited_for[0], within, deadline)
 
         def call() -> Self | None:
-            part = form(self._links, gather, color, key)
+            part = form(self._links, gather, color, key, deadline)
             if part is None:
                 return None
             link = partial(meet, part, self._links, deadline=deadline, look=look)

@@ -17,7 +17,6 @@ which outlive their ranks.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -30,12 +29,12 @@ from ..deadline import Deadline
 from ..errors import CollectiveTimeout, HocketError, PeerLost, RendezvousError
 from ..rendezvous.cards import Card
 from ..rendezvous.doors import Door
+from ..rendezvous.gap import NO_NETWORK
 from ..rendezvous.links import Links, Terms, key_of, meet_at
 from ..rendezvous.sockets import explained
 from ..run.native import create_outbox
 from ..words import named
 
-_CUT_OFF = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
 _POLL = 0.0005  # seconds
 _COMING = 0.7  # of the time that is left, for the others to come
 _FORMING = 5.0  # seconds at most, for one attempt to link
@@ -103,7 +102,7 @@ class Recovery:
         terms = self._links.terms or Terms(b"")
         with (
             explained("a new group cannot be formed"),
-            closing(_door(terms)) as door,
+            closing(self._door(terms, deadline)) as door,
             ExitStack() as undo,
         ):
             card = terms.card(door, self._rank).pack()
@@ -126,6 +125,18 @@ class Recovery:
                 undo.pop_all()
                 return links
         return None
+
+    def _door(self, terms: Terms, deadline: Deadline) -> Door:
+        """For those that are left. Where this host is cut off from others, those on it can still meet."""
+        left = [place for rank, place in enumerate(self._links.places) if rank not in self._gone]
+        if len(set(left)) == 1:
+            return Door.open()
+        try:
+            return Door.open(terms.towards, terms.sockets, Deadline(deadline.left() / 2))  # the others wait for longer
+        except OSError as error:
+            if error.errno not in NO_NETWORK:
+                raise
+            return Door.open()
 
     def _settle_members(self, deadline: Deadline, allow_minority: bool) -> None:
         came = {r for r, note in self._notes().items() if note.attempt >= self._attempt}
@@ -227,13 +238,3 @@ def is_majority(places: Sequence[int], gone: Collection[int]) -> bool:
     members = [rank for rank in range(len(places)) if rank not in gone]
     apart = out_of_sight(places, gone)
     return (len(members), min(apart, default=len(places))) > (len(apart), min(members))
-
-
-def _door(terms: Terms) -> Door:
-    """Where this host is cut off from others, those on it can still meet."""
-    try:
-        return Door.open(terms.towards, terms.sockets)
-    except OSError as error:
-        if error.errno not in _CUT_OFF:
-            raise
-        return Door.open()

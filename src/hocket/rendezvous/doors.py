@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from ..addresses import Peer, tcp_url
 from ..config import SocketOptions
 from ..deadline import Deadline
 from .cards import Card, whereabouts
+from .gap import LONGEST, NAP, Gap
 from .interfaces import own_address
 from .server import bind
 from .sockets import SLACK, explained, listen
@@ -34,10 +36,19 @@ class Door:
     spare_url: str = ""
 
     @staticmethod
-    def open(towards: str = "", sockets: SocketOptions | None = None) -> Door:
+    def open(towards: str = "", sockets: SocketOptions | None = None, limit: Deadline | None = None) -> Door:
         """A door with a name that nobody can guess; for ranks elsewhere, on the interface `towards` that address, or on
-        the one that is wished for."""
-        wishes = sockets or SocketOptions()
+        the one that is wished for. A moment without a network is borne (gap), not beyond the `limit`."""
+        gap = Gap(limit or Deadline(LONGEST))
+        while True:
+            try:
+                return Door._open(towards, sockets or SocketOptions())
+            except OSError as error:
+                gap.bear(error)
+            time.sleep(min(NAP, gap.left()))
+
+    @staticmethod
+    def _open(towards: str, wishes: SocketOptions) -> Door:
         name = secrets.token_hex(16)
         with ExitStack() as undo:
             door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)

@@ -110,7 +110,7 @@ def join(config: Config, fd: int, timeout: float | None = None, foreign: Foreign
 def _door(config: Config, deadline: Deadline) -> Door:
     if config.peers:
         return Door.at(config.own, config.rank, deadline)
-    return Door.open(config.towards, config.sockets)
+    return Door.open(config.towards, config.sockets, deadline)
 
 
 @cache

@@ -248,7 +248,7 @@ def connect(
     """
     deadline = Deadline.of(limit)
     with ExitStack() as stack, explained("this rank cannot be connected"):
-        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets)))
+        door = door or stack.enter_context(closing(Door.open(terms.towards, terms.sockets, deadline)))
         try:
             options = terms.sockets
             chosen = " with integrity" * options.integrity + f" with HOCKET_WIRE={options.wire}" * (options.wire > 0)

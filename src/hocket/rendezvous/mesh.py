@@ -11,7 +11,7 @@ both say "met" when they have all that of every rank                    so that 
 ```
 
 A rank that gave up may try again, and is waited for: it dials anew, or listens where it did. One that died is not. Of
-its earlier attempt no socket is kept once it has come anew.
+its earlier attempt no socket is kept once it has come anew. A moment without a network is borne (gap).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeAlias
 from .._core import Credentials, Ucx, UcxContext
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from .gap import NAP, Gap
 from .parcels import Incoming, Outgoing
 from .reception import Reception
 from .sockets import Address, Handshake, finish, reach, reason
@@ -146,6 +147,7 @@ class Mesh:
         Raises RendezvousError, which names who could not be connected.
         """
         self._fds, self._look = fds, look
+        self._gap = Gap(deadline)
         with self._undo:
             try:
                 self._loop(deadline)
@@ -218,6 +220,9 @@ class Mesh:
                 sock = reach(self._address(strand), early=False)
             except ConnectionRefusedError as error:
                 raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
+            except OSError as error:
+                self._bear(error)
+                continue
             if sock is None:
                 continue
             self._undial.remove(strand)
@@ -233,10 +238,14 @@ class Mesh:
             handshake = Handshake(sock, self._secret, "caller", Address.of(self._address(strand)).name)
         except ConnectionRefusedError as error:
             raise Gone(f"{self._names[strand.peer]} is not there any more: {error}") from error
-        except ConnectionError:
+        except OSError as error:
             sock.close()
             self._dial_later(strand)
+            if not isinstance(error, ConnectionError):
+                self._bear(error)
             return
+        if sock.family != socket.AF_UNIX:
+            self._gap.over()
         self._selector.register(sock, selectors.EVENT_READ, partial(self._prove, strand, sock, handshake))
 
     def _prove(self, strand: Strand, sock: socket.socket, handshake: Handshake) -> None:
@@ -249,6 +258,10 @@ class Mesh:
             self._selector.unregister(sock)
             sock.close()
             self._dial_later(strand)
+
+    def _bear(self, error: OSError) -> None:
+        self._gap.bear(error)
+        self._nap = Deadline(NAP)
 
     def _dial_later(self, strand: Strand) -> None:
         self._undial.append(strand)

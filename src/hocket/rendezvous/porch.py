@@ -34,6 +34,7 @@ from .cards import Card, whereabouts
 from .doors import Door
 from .files import FileStore
 from .foreign import ForeignStore
+from .gap import NO_NETWORK
 from .interfaces import own_address
 from .links import Terms
 from .seal import seal, unseal
@@ -129,9 +130,9 @@ class Porch:
             self._terms = Terms.of(config.secret, config.towards, config.alone, config.sockets)
         return self._terms
 
-    def door(self) -> Door:
-        """A new one, to which others can come."""
-        return Door.open(self._config.towards, self._config.sockets)
+    def door(self, limit: Deadline) -> Door:
+        """A new one, to which others can come. A moment without a network is borne, not beyond the `limit`."""
+        return Door.open(self._config.towards, self._config.sockets, limit)
 
     # ---- the group's side --------------------------------------------------------------------------------------------
 
@@ -325,7 +326,7 @@ def _is_there(card: Card, here: tuple[str, str]) -> bool:
     try:
         sock = reach(address, early=False) if address else None
         if sock is None:
-            return True  # it is at least too crowded to say no, or where this host cannot reach it
+            return True  # it is at least too crowded to say no, or on another host that cannot be reached from here
         with closing(sock):
             poll = select.poll()
             poll.register(sock, select.POLLOUT)
@@ -333,6 +334,9 @@ def _is_there(card: Card, here: tuple[str, str]) -> bool:
                 finish(sock)
     except ConnectionError:
         return False
+    except OSError as error:
+        if error.errno not in NO_NETWORK:
+            raise
     return True
 
 

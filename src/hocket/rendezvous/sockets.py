@@ -40,6 +40,7 @@ import msgpack  # type: ignore[import-untyped]
 from ..addresses import host_and_port
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
+from .gap import Gap
 from .tls import ALERT, NOT_HERE, secured
 
 if TYPE_CHECKING:
@@ -107,18 +108,25 @@ def steer(sock: socket.socket, congestion: str) -> None:
 
 def dial(address: str, secret: bytes, deadline: Deadline, tls: Credentials | None = None) -> socket.socket:
     """A verified socket to who listens at `address`, who may come, or come again, later. TimeoutError after the
-    deadline."""
-    nap = 0.001
+    deadline. A moment without a network is borne (gap)."""
+    nap, gap = 0.001, Gap(deadline)
     while True:
-        if (sock := reach(address)) is not None:
-            with ExitStack() as undo:
-                undo.enter_context(sock)
-                with suppress(EOFError, ConnectionError):  # it went away before it knew us
+        try:
+            sock = reach(address)
+            if sock is not None:
+                with ExitStack() as undo:
+                    undo.enter_context(sock)
                     _wait_connected(sock, deadline)
                     sock = undo.enter_context(secured(sock, tls, calls=True))
                     verify(sock, secret, "caller", Address.of(address).name, deadline)
                     undo.pop_all()
                     return sock
+        except (EOFError, ConnectionError):  # it went away before it knew us
+            gap.over()
+        except TimeoutError:
+            raise
+        except OSError as error:
+            gap.bear(error)
         if not deadline.left():
             raise TimeoutError
         time.sleep(min(nap := nap * 1.5, 0.05, deadline.left()))  # the kernel offers nothing to wait on

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from .gap import Gap
 from .sockets import SLACK, dial, read_frame, reason, write_frame
 
 if TYPE_CHECKING:
@@ -76,18 +77,30 @@ def reach_store(
     """
     if len(addresses) == 1:
         return SocketStore(addresses[0], secret, deadline.left(), tls)
-    patience = _SHORTEST
+    patience, gap = _SHORTEST, Gap(deadline)
     while True:
         errors: list[RendezvousError] = []
         for address in addresses:
             with _collected(errors):
                 return SocketStore(address, secret, min(patience, deadline.left()), tls)
         known = [error for error in errors if not isinstance(error, Absent)]
-        if len(known) == len(errors) or (known and not deadline.left()):
+        if known and not deadline.left():
             raise known[0]
+        if len(known) == len(errors):
+            _bear(gap, known[0])
         if not deadline.left():
             raise Absent(f"nobody opened the meeting point {' or '.join(addresses)} within {deadline}")
         patience = min(2 * patience, _LONGEST)
+
+
+def _bear(gap: Gap, error: RendezvousError) -> None:
+    cause = error.__cause__
+    if not isinstance(cause, OSError):
+        raise error
+    try:
+        gap.bear(cause)
+    except OSError:
+        raise error from cause
 
 
 @contextmanager

@@ -56,10 +56,11 @@ class Part(NamedTuple):
     cards: list[Card] | None = None
 
 
-def form(links: Links, gather: Callable[[Array], Array], color: int | None, key: int) -> Part | None:
+def form(links: Links, gather: Callable[[Array], Array], color: int | None, key: int, limit: Deadline) -> Part | None:
     """This rank's part: the ranks of equal `color`, in the order of (key, rank). None for a rank without a colour.
 
-    `gather(row)` gives all ranks' rows, by rank; `links` are those between them.
+    `gather(row)` gives all ranks' rows, by rank; `links` are those between them. A moment without a network is borne,
+    not beyond the `limit`.
     """
     number, links.formations = links.formations, links.formations + 1
     own = next(rank for rank, sock in enumerate(links.sockets) if sock is None)
@@ -72,7 +73,7 @@ def form(links: Links, gather: Callable[[Array], Array], color: int | None, key:
         door, card = None, b""
         if color is not None:
             assert links.terms is not None
-            door = undo.enter_context(closing(Door.open(links.terms.towards, links.terms.sockets)))
+            door = undo.enter_context(closing(Door.open(links.terms.towards, links.terms.sockets, limit)))
             card = links.terms.card(door, members.index(own)).pack()
         cards = gather(np.frombuffer(card.ljust(_CARD, b"\0"), np.uint8))
         undo.pop_all()
