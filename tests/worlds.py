@@ -92,8 +92,8 @@ class Remote(Exception):
 class World:
     """`size` processes and the group between them."""
 
-    def __init__(self, size: int, transport: str = "shm") -> None:
-        self.size, self.transport = size, transport
+    def __init__(self, size: int, transport: str = "shm", **variables: str) -> None:
+        self.size, self.transport, self.variables = size, transport, variables
         self.processes: list[Any] = []
         self.pipes: list[Connection] = []
         self.group = ""  # its name; a new name makes the processes connect anew
@@ -199,7 +199,7 @@ class World:
 
     def _open(self) -> None:
         transport = TRANSPORTS[self.transport]
-        chosen = {**transport.variables, **(_certificates() if transport.certified else {})}
+        chosen = {**transport.variables, **self.variables, **(_certificates() if transport.certified else {})}
         if transport.through_ucx:
             chosen["HOCKET_UCX"] = libucp()
         if transport.layout:

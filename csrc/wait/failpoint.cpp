@@ -4,9 +4,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <thread>
 
@@ -35,6 +38,18 @@ void carry_out(const Order& due) {
   }
 }
 
+// Visits that are left before this one.
+int countdown(const char* step) {
+  Order* const now = order.load(std::memory_order_acquire);
+  return now != nullptr && now->step == step ? now->visits.fetch_sub(1) - 1 : 1;
+}
+
+// The same numbers in each process.
+uint32_t draw() {
+  static std::atomic<uint32_t> drawn{0};
+  return (drawn.fetch_add(1) + 1) * 2654435761u >> 8;
+}
+
 }  // namespace
 
 bool is_armed(const char* step) {
@@ -45,6 +60,30 @@ bool is_armed(const char* step) {
 void pass(const char* step) {
   Order* const now = order.load(std::memory_order_acquire);
   if (now != nullptr && now->step == step && now->visits.fetch_sub(1) == 1) carry_out(*now);
+}
+
+bool is_due(const char* step) { return countdown(step) == 0; }
+
+bool is_past(const char* step) { return countdown(step) <= 0; }
+
+std::span<iovec> a_few(std::span<iovec> parts) {
+  size_t left = 1 + draw() % 3000, count = 0;
+  for (; count < parts.size() && left != 0; ++count) {
+    parts[count].iov_len = std::min(parts[count].iov_len, left);
+    left -= parts[count].iov_len;
+  }
+  return parts.first(count);
+}
+
+void flip(std::span<const iovec> parts, ssize_t bytes) {
+  size_t at = draw() % static_cast<size_t>(bytes);
+  for (const iovec& part : parts) {
+    if (at < part.iov_len) {
+      static_cast<std::byte*>(part.iov_base)[at] ^= std::byte{1} << draw() % 8;
+      return;
+    }
+    at -= part.iov_len;
+  }
 }
 
 }  // namespace hocket

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import failpoints
 import numpy as np
-from scenario import ALGORITHMS, APART, HARMLESS, PROMISED, Trial
+from scenario import ALGORITHMS, APART, HARMLESS, LEAVE, PROMISED, SCARCE, Trial
 from within import ARMED, Oops, arm, handler, inject, interrupt
 from workloads import STEPS
 
 import hocket
 from hocket.errors import untouched
+from hocket.rendezvous.join import forget_doors
 from moments import held, opened
 
 SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
@@ -103,7 +104,7 @@ class Context:
         timeout = options.pop("timeout", self.trial.timeout)
         limit = PROMISED.get(self.trial.fault, timeout)
         if self.trial.workload in (*APART, "messages"):  # who leaves concerns those that wait for it
-            limit = timeout if self.trial.first in ("exit", "mismatch") else limit
+            limit = timeout if self.trial.first in LEAVE else limit
         try:
             result = function(*args, timeout=timeout, **options)
             self.good += 1
@@ -165,7 +166,8 @@ OPEN: set[str] = set()  # and which descriptors
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
 RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
-UNCOUNTED = ("closed", "handler calls", "no descriptors", "exception", "exit", "mismatch")
+ELSEWHERE = (*SCARCE, "killed as they meet")  # whose errors may be those of another group, too
+UNCOUNTED = ("closed", "handler calls", *ELSEWHERE, "exception", "exit", "mismatch")
 
 
 def play(group: Any, trial: Trial, board: str) -> Report:
@@ -192,7 +194,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     except BaseException as error:
         ARMED[0] = False
         outcome, text, left = _judge(ctx, error)
-        told = verdict(error) if trial.workload not in APART and trial.fault != "no descriptors" else None
+        told = verdict(error) if trial.workload not in APART and trial.fault not in ELSEWHERE else None
     finally:
         failpoints.disarm()
         ARMED[0] = False
@@ -243,6 +245,7 @@ def settle(_: None) -> Report:
         while ctx.groups:
             ctx.groups.pop().close()
         ctx.look_at_refilled()
+        forget_doors()
         findings = list(ctx.findings)
         ctx.__dict__.clear()  # the arrays, and whatever else knows the group
     if not BEFORE:

@@ -41,7 +41,7 @@ import numpy as np
 from in_rank import SLACK, Report, play, settle, warm_up
 from judge import judge
 from regroup import LIMIT, go_on
-from scenario import BY_CHANCE, FAULTS, LINKS, SIGNALS, WORKLOADS, Trial, draw, grid
+from scenario import BY_CHANCE, FAULTS, LINES, LINKS, SIGNALS, WORKLOADS, Trial, draw, grid
 
 from moments import state, until
 from worlds import TRANSPORTS, Died, World, preload
@@ -49,6 +49,7 @@ from worlds import TRANSPORTS, Died, World, preload
 preload("warm")
 
 KINDS = ("ok", "error", "HANG", "WRONG", "RAW", "LEAK", "SPLIT")
+IN_CLEAR = ("tcp", "2x2", "3+1")
 LEAST = 30.0  # seconds in which a trial's calls without a fault are through, on the busiest machine
 
 
@@ -66,14 +67,15 @@ class Storm:
 
     def __init__(self, folder: str, transport: str = "shm") -> None:
         self._transport = transport
-        self._worlds: dict[int, World] = {}
+        self._worlds: dict[tuple[int, bool], World] = {}
         self._board = str(Path(folder, "rounds"))
         np.zeros(16, np.int64).tofile(self._board)
         self.rounds = np.memmap(self._board, np.int64, "r+")  # by rank: the round it is in; then: its child
 
-    def world(self, size: int) -> World:
+    def world(self, trial: Trial) -> World:
         """A world whose processes live, and whose ranks have measured what they hold when nothing happens."""
-        world = self._worlds.setdefault(size, World(size, self._transport))
+        integrity = {"HOCKET_INTEGRITY": "1"} if _is_checked(trial) else {}
+        world = self._worlds.setdefault(_kind(trial), World(trial.size, self._transport, **integrity))
         if not world.processes:
             world.run(warm_up, fresh=True)
             world.start_alone(settle)
@@ -81,7 +83,7 @@ class Storm:
         return world
 
     def run(self, trial: Trial) -> Result:
-        world = self.world(trial.size)
+        world = self.world(trial)
         self._zombie: int | None = None
         self._fired = False
         self.rounds[:] = 0
@@ -157,7 +159,9 @@ class Storm:
         if trial.fault.endswith("at a step"):
             return self._at_a_step(world, trial, deadline)
         if trial.first not in SIGNALS and trial.fault not in SIGNALS:
-            return world.finish(deadline, without=trial.victim if trial.fault == "exit" else None)
+            return world.finish(
+                deadline, without=trial.victim if trial.fault in ("exit", "killed as they meet") else None
+            )
         pid = world.processes[trial.victim].pid
         self._moment(trial, world)
         signals = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT, "handler calls": signal.SIGUSR2}
@@ -218,7 +222,7 @@ class Storm:
 
     def _mend(self, trial: Trial) -> None:
         if trial.fault in LINKS:
-            self._worlds[trial.size].host(trial.victim).mend()
+            self._worlds[_kind(trial)].host(trial.victim).mend()
 
     def _moment(self, trial: Trial, world: World) -> None:
         """Wait until the victim is in the round of the fault, and a little longer."""
@@ -231,7 +235,7 @@ class Storm:
     def _end(self, trial: Trial, result: Result) -> Result:
         """Take new processes for the next trial, and end the children of the old ones."""
         self._mend(trial)
-        self._worlds.pop(trial.size).close()
+        self._worlds.pop(_kind(trial)).close()
         for child in self.rounds[trial.size : 2 * trial.size]:
             if child:
                 with contextlib.suppress(ProcessLookupError):
@@ -248,6 +252,21 @@ def wait_for(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
+
+
+def _is_checked(trial: Trial) -> bool:
+    return trial.fault == "a bit is flipped"
+
+
+def _kind(trial: Trial) -> tuple[int, bool]:
+    """Of the world that it is played in."""
+    return trial.size, _is_checked(trial)
+
+
+def _absent(transport: str) -> tuple[str, ...]:
+    """The faults that there are not over that transport."""
+    links = () if TRANSPORTS[transport].layout else LINKS
+    return links if transport in IN_CLEAR else (*links, *LINES)
 
 
 _storms: list[Storm] = []  # that of this process
@@ -284,8 +303,7 @@ def main(words: list[str] | None = None) -> int:
     args = _parser().parse_args(words)
     seed = random.SystemRandom().randrange(10**6) if args.seed is None else args.seed
     numbers = list(range(args.trials)) if args.trial is None else [args.trial]
-    apart = bool(TRANSPORTS[args.transport].layout)
-    drawn = grid(args.transport) if args.steps else [draw(seed, number, apart=apart) for number in numbers]
+    drawn = grid(args.transport) if args.steps else [draw(seed, number, _absent(args.transport)) for number in numbers]
     chosen = [trial for trial in drawn if (args.only or "") in trial.fault and args.trial in (None, trial.number)]
     trials = [trial for trial in chosen for _ in range(args.repeat)]
     print(f"torture: seed {seed}, {len(trials)} trials", flush=True)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scenario import FAULTS, HARMLESS, LINKS, SIGNALS, STEPS, WORKLOADS, draw
+from scenario import FAULTS, HARMLESS, LINES, LINKS, SCARCE, SIGNALS, STEPS, WORKLOADS, draw
 
 from hosts import reason
 
@@ -63,13 +63,13 @@ def test_every_pair_of_fault_and_workload_comes() -> None:
     pairs = len(FAULTS) * len(WORKLOADS)
     assert len(FAULTS) >= 12
     assert len(WORKLOADS) >= 15
-    trials = [draw(7, number, apart=True) for number in range(2 * pairs)]
+    trials = [draw(7, number) for number in range(2 * pairs)]
     for half in (trials[:pairs], trials[pairs:]):
         assert len({(trial.fault, trial.workload) for trial in half}) == pairs
-    assert trials == [draw(7, number, apart=True) for number in range(2 * pairs)]
-    assert draw(8, 0, apart=True) != trials[0]
-    assert not {draw(7, number).fault for number in range(pairs)} & set(LINKS)
-    assert set(SIGNALS) | set(HARMLESS) <= set(FAULTS)
+    assert trials == [draw(7, number) for number in range(2 * pairs)]
+    assert draw(8, 0) != trials[0]
+    assert not {draw(7, number, LINKS).fault for number in range(pairs)} & set(LINKS)
+    assert set(SIGNALS) | set(HARMLESS) | set(LINES) | set(SCARCE) <= set(FAULTS)
     for trial in trials:
         assert 0 <= trial.victim < trial.size
         assert trial.at < trial.rounds

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import failpoints
 import numpy as np
+from scenario import LINES, SCARCE
 
 import hocket
 from moments import descriptors
@@ -73,8 +75,15 @@ def inject(ctx: Any) -> None:
         ctx.same(result, np.full(100, float(sum(range(ctx.size)))), "a sum by the operator")
         if fault == "operator overruns" and mine and ctx.fault is None:
             ctx.find("WRONG", "a call succeeded whose operator had overrun its deadline")
-    elif fault == "no descriptors":
-        _without_descriptors(ctx, mine)
+    elif fault in SCARCE:
+        with scarce(ctx, fault) if mine else nullcontext():
+            part = ctx.group.split(0, -ctx.rank)
+            ctx.same(np.array(ctx.call(part.all_reduce, 1)), np.array(ctx.size), "a sum")
+            part.close()
+    elif fault == "killed as they meet":
+        _meet_again(ctx, mine)
+    elif fault in LINES and mine:
+        failpoints.arm(LINES[fault], ctx.trial.visit)
     elif mine and fault in WITHIN:
         WITHIN[fault](ctx)
 
@@ -89,17 +98,49 @@ def _busy(seconds: float) -> None:
         pass
 
 
-def _without_descriptors(ctx: Any, mine: bool) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = ctx.rng.randrange(8)
+@contextmanager
+def scarce(ctx: Any, fault: str) -> Iterator[None]:
+    """This rank has few descriptors left; or no memory to share, of which one step fails."""
+    seed, limits = ctx.trial.seed, resource.getrlimit(resource.RLIMIT_NOFILE)
+    calls = {"memfd_create": (os.memfd_create, errno.ENOMEM), "ftruncate": (os.ftruncate, errno.ENOSPC)}
+    name = ("memfd_create", "ftruncate", "unmapped")[seed % 3]
     try:
-        if mine:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() - 1 + spare, before[1]))
-        part = ctx.group.split(0, -ctx.rank)
-        ctx.same(np.array(ctx.call(part.all_reduce, 1)), np.array(ctx.size), "a sum")
-        part.close()
+        if fault.startswith("no descriptors"):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() - 1 + seed % 8, limits[1]))
+        elif name in calls:
+            setattr(os, name, _refusal(calls[name][1]))
+        else:
+            failpoints.arm(name, 1 + seed // 3 % ctx.size)  # of its own or of another's
+        yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for name, (function, _) in calls.items():
+            setattr(os, name, function)
+        failpoints.disarm()
+
+
+def _refusal(number: int) -> Callable[..., Any]:
+    def refuse(*args: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+def _meet_again(ctx: Any, mine: bool) -> None:
+    """In another group, beside the one that there is; the victim is killed on the way, or a little later."""
+    os.environ["TORCHELASTIC_RUN_ID"] += ".again"
+
+    def end() -> None:
+        time.sleep(ctx.trial.later)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if mine:
+        threading.Thread(target=end, daemon=True).start()
+    with ctx.call(hocket.init) as group:
+        ctx.same(np.array(ctx.call(group.all_reduce, 1)), np.array(ctx.size), "a sum of those that met again")
+        ctx.call(group.barrier)
+    if mine:
+        time.sleep(10.0)
 
 
 def _exit(ctx: Any) -> None:

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -59,6 +60,7 @@ Mapping::Mapping(int fd, uint64_t bytes) : bytes_(bytes) {
   if (fstat(fd, &status) != 0 || static_cast<uint64_t>(status.st_size) < bytes) {
     throw Failure{Failure::internal, -1, "a peer's shared memory is smaller than this version of hocket expects"};
   }
+  FAILPOINT_AT(unmapped, bytes = SIZE_MAX / 2);  // of which the kernel has none
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
     throw Failure{Failure::internal, -1, std::string("shared memory cannot be mapped: ") + std::strerror(errno)};

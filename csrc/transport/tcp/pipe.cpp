@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "wait/failpoint.h"
+
 namespace hocket::tcp {
 
 namespace {
@@ -35,13 +37,19 @@ std::span<iovec> without(std::span<iovec> parts, size_t bytes) {
 }
 
 ssize_t Pipe::send(std::span<iovec> parts) {
+  FAILPOINT_FROM(short_send, parts = a_few(parts));
   const msghdr message = as_message(parts);
   return sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 ssize_t Pipe::receive(std::span<iovec> parts) {
+  FAILPOINT_FROM(short_receive, parts = a_few(parts));
   msghdr message = as_message(parts);
-  return recvmsg(socket_, &message, MSG_DONTWAIT);
+  const ssize_t n = recvmsg(socket_, &message, MSG_DONTWAIT);
+  if (n > 0) {
+    FAILPOINT_AT(flipped, flip(parts, n));
+  }
+  return n;
 }
 
 // Of a socket that is none of TCP the kernel refuses it, and there is nothing to limit.

@@ -9,6 +9,7 @@ attempt 2  ...      where one was lost on the way
 ```
 
 Who is interrupted, and calls recover() again, takes the attempt up from its beginning: what was settled remains so.
+Who has no memory or no descriptors left raises, and the others leave it out.
 
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
@@ -20,8 +21,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from errno import ENOMEM, ENOSPC
 from typing import NamedTuple, TypeAlias
 
 from .._core import ATTEMPTS, Endpoint
@@ -31,7 +33,7 @@ from ..rendezvous.cards import Card
 from ..rendezvous.doors import Door
 from ..rendezvous.gap import NO_NETWORK
 from ..rendezvous.links import Links, Terms, key_of, meet_at
-from ..rendezvous.sockets import explained
+from ..rendezvous.sockets import USED_UP, explained
 from ..run.native import create_outbox
 from ..words import named
 
@@ -112,8 +114,11 @@ class Recovery:
             links = None
             if self._linked < self._attempt:  # not where it was interrupted in that
                 self._linked = self._attempt
-                with suppress(HocketError, OSError):
+                try:
                     links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
+                except (HocketError, OSError) as error:
+                    if _is_own(error):  # the others need not try again and again: they go on without this rank
+                        raise
             if links is None:
                 self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
             else:
@@ -223,6 +228,12 @@ class Recovery:
     def _gave_up(self, note: Note) -> bool:
         """Whether who says that is through with this attempt: without a door, or in a later one."""
         return note.attempt > self._attempt or (note.attempt == self._attempt and not note.card)
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether this rank has no memory or descriptors left, which is nobody else's fault."""
+    causes = (error, error.__cause__)
+    return any(isinstance(each, OSError) and each.errno in (*USED_UP, ENOMEM, ENOSPC) for each in causes)
 
 
 def out_of_sight(places: Sequence[int], gone: Collection[int]) -> list[int]:

@@ -176,7 +176,11 @@ def create_outbox(size: int) -> int:
     it. Gone with its last user."""
     slots = max(slots_bytes(host) for host in (this_host(), ANY_HOST))
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
-    os.ftruncate(fd, Endpoint.outbox_bytes(size, slots, this_host().memory))
+    try:
+        os.ftruncate(fd, Endpoint.outbox_bytes(size, slots, this_host().memory))
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 
