@@ -21,15 +21,18 @@ from launching import SECRET, check_linked, client
 import hocket
 from hocket.config import ANYWHERE, Config, Given
 from hocket.config.children import child_environ
+from hocket.deadline import Deadline
 from hocket.errors import RendezvousError
+from hocket.rendezvous import porch
 from hocket.rendezvous.cards import Card
 from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.foreign import ForeignStore
 from hocket.rendezvous.join import join
 from hocket.rendezvous.links import Links
+from hocket.rendezvous.porch import Admission, Porch
 from hocket.rendezvous.seal import seal, unseal
 from hocket.rendezvous.server import StoreServer
-from hocket.rendezvous.store import Absent, Store, Taken
+from hocket.rendezvous.store import Absent, Away, Store, Taken
 
 
 class Plain:
@@ -105,6 +108,37 @@ def test_every_store_keeps_what_the_protocol_says(store: Store) -> None:
     for timeout in (0.0, 0.01):
         with pytest.raises(Absent, match=f'nobody wrote "0/b".* within {timeout:g} s'):
             store.get("0/b", timeout)
+
+
+# ---- those that come later ----
+
+
+@pytest.mark.parametrize("kind", ["plain", "HashStore"])
+def test_a_letter_that_was_begun_and_never_written_holds_up_nobody(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer was killed just then: two that came, and one that let others in. If one of them was only stopped, it
+    is told to come again."""
+    monkeypatch.setattr(porch, "_BEGUN", 0.01)
+    store = Plain() if kind == "plain" else torch_store(kind, tmp_path)
+    begun = ["hocket/join/0", "hocket/join/1", f"hocket/{porch.ADMISSIONS}2/0"]
+    for key in begun:
+        store.add(f"{key}/writers", 1)
+    config, foreign = Config.newcomer("file:///nowhere", Given(secret=SECRET)), ForeignStore(store)
+    newcomer, group = Porch(config, foreign), Porch(config, foreign)
+    admission = Admission(1, [b"a", b"b"], 5, 0, False, [])
+    with closing(newcomer.door()) as door:
+        assert newcomer._leave(foreign, newcomer.terms.card(door, 0), Deadline(20)) == 2
+        (caller,) = group.waiting()
+        group.admit(caller, admission)
+        assert next(newcomer._told(foreign, 2, Deadline(20))) == admission
+        for number in (0, 1):
+            with pytest.raises(Away, match="not let in: it did not write its letter in time"):
+                next(newcomer._told(foreign, number, Deadline(20)))
+        store.set("hocket/join/0", b"late")  # no harm
+        foreign.give_up("join/0")
+        assert foreign.get("join/0", 0.0) == b"late"
+    group.close()
 
 
 # ---- meetings ----

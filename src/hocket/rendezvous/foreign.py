@@ -86,6 +86,13 @@ class ForeignStore:
         if (held := self.get(key, timeout)) != value:
             raise Taken(key, held)
 
+    def give_up(self, key: str) -> None:
+        """Leave nothing under `key`, which somebody has begun to write and, being dead or stopped, has not: so nobody
+        waits for it any more. If that one goes on, what it writes takes the place of nothing."""
+        with _translated():
+            if not self.store.check([f"hocket/{key}"]):
+                self.store.set(f"hocket/{key}", b"")
+
     def get(self, key: str, timeout: float) -> bytes:
         """The value under `key`, as soon as it is there. Raises Absent after `timeout` seconds without."""
         name = f"hocket/{key}"

@@ -48,6 +48,7 @@ _OPENS = 1.0  # seconds before it is tried again to open a porch that could not 
 _ANSWER = 5.0  # seconds for a store to answer
 _PROBES = 1.0  # seconds between two looks whether they are still there: each leaves a trace at their doors
 _PROBE = 200  # milliseconds for somebody's kernel to say that nobody listens there any more
+_BEGUN = 2.0  # seconds for one who has begun to write a letter in a foreign store, and may be dead
 _AGAIN = 0.05  # seconds before one that waits and has lost sight of the porch looks for it again
 
 
@@ -130,7 +131,7 @@ class Porch:
             self._terms = Terms.of(config.secret, config.towards, config.alone, config.sockets)
         return self._terms
 
-    def door(self, limit: Deadline) -> Door:
+    def door(self, limit: Deadline | None = None) -> Door:
         """A new one, to which others can come. A moment without a network is borne, not beyond the `limit`."""
         return Door.open(self._config.towards, self._config.sockets, limit)
 
@@ -209,6 +210,9 @@ class Porch:
             except Absent:
                 return
             self._seen += 1
+            if not note:  # who wrote it may only have been stopped
+                self._tell(number, _refusal("it did not write its letter in time", is_final=False))
+                continue
             try:
                 card = Card.read(note, secret, f"join/{number}", number, self._config.rank)
             except RendezvousError as error:
@@ -220,11 +224,8 @@ class Porch:
         assert self._store is not None
         for turn in count():
             label = f"{ADMISSIONS}{number}/{turn}"
-            try:
-                self._store.set(label, seal(self._config.secret, label, what), _ANSWER)
-            except Taken:  # by an earlier attempt, maybe of a rank that is lost
-                continue
-            return
+            if _write(self._store, label, seal(self._config.secret, label, what), _ANSWER):
+                return  # else it is of an earlier attempt, maybe of a rank that is lost
 
     # ---- where it is -------------------------------------------------------------------------------------------------
 
@@ -302,17 +303,29 @@ class Porch:
     def _leave(self, store: Store, card: Card, deadline: Deadline) -> int:
         for number in count():
             label = f"join/{number}"
-            try:
-                store.set(label, card.note(self._config.secret, label), deadline.left())
-            except Taken:
-                continue
-            return number
+            if _write(store, label, card.note(self._config.secret, label), deadline.left()):
+                return number
         raise AssertionError
 
     def _told(self, store: Store, number: int, deadline: Deadline) -> Iterator[Admission]:
         for turn in count():
             label = f"{ADMISSIONS}{number}/{turn}"
-            yield Admission.unpack(unseal(self._config.secret, label, store.get(label, deadline.left())))
+            if note := store.get(label, deadline.left()):
+                yield Admission.unpack(unseal(self._config.secret, label, note))
+
+
+def _write(store: Store, label: str, letter: bytes, seconds: float) -> bool:
+    """Whether that letter lies there now. Not where another one does, or none, as who had begun to write it did not."""
+    try:
+        store.set(label, letter, min(seconds, _BEGUN))
+    except Taken:
+        return False
+    except Absent:
+        if not isinstance(store, ForeignStore):  # in all others a letter appears whole
+            raise
+        store.give_up(label)
+        return False
+    return True
 
 
 def _refusal(why: str, *, is_final: bool = True) -> bytes:
