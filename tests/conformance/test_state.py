@@ -143,3 +143,60 @@ def test_torchs_modules_and_optimizers() -> None:
     for name, value in first["net"].state_dict().items():
         assert torch.equal(value, there["net"].state_dict()[name]), name
     assert torch.equal(first["t"], there["t"])
+
+
+def test_arrays_that_are_one_are_one_everywhere() -> None:
+    """By two names, in one kind of array; wherever they were before that."""
+    x = np.arange(5.0)
+    snapshot, state = Snapshot(), {"x": x, "again": [x, x[:]], "other": x.copy()}
+    snapshot.take(state)
+    apart: dict[str, Any] = {"x": np.zeros(5), "again": [np.zeros(5), np.zeros(5)], "other": np.zeros(5)}
+    kept, mixed = apart["x"], np.zeros(5)
+    for live in ({}, apart, {"x": mixed, "other": mixed}, {"x": np.zeros(9)}, {"x": np.broadcast_to(1.0, 5)}, state):
+        x += 1  # after that, or in the last one
+        copied(snapshot).put_back(live)
+        assert live["x"].tolist() == live["other"].tolist() == [0, 1, 2, 3, 4]
+        live["x"][0] = 7
+        assert [live["again"][0][0], live["again"][1][0], live["other"][0]] == [7, 7, 0]
+    assert apart["x"] is kept
+    assert state["x"] is x
+
+
+def test_a_view_remains_one_or_that_is_an_error() -> None:
+    base = np.arange(12.0).reshape(3, 4)
+    snapshot = Snapshot()
+    for cut in (np.s_[1:], np.s_[:, ::2], np.s_[::-1], np.s_[2, 3:]):
+        snapshot.take({"base": base, "view": base[cut], "empty": base[:0]})
+        there = np.zeros((3, 4))
+        live = {"base": there, "view": there[cut], "empty": there[:0]}
+        copied(snapshot).put_back(live)
+        assert live["base"] is there
+        assert (there == base).all()
+        live["view"][...] = 5
+        assert (there[cut] == 5).all()
+        there, wrong = np.zeros((3, 4)), np.zeros(base[cut].shape)
+        for other in ({}, {"base": there}, {"base": there, "view": wrong}, {"base": np.zeros(3), "view": wrong}):
+            with pytest.raises(
+                ValueError, match=r"state\['base'\] and state\['view'\] share memory on another rank, and"
+            ):
+                copied(snapshot).put_back(dict(other))
+
+
+def test_a_view_at_another_place_is_an_error() -> None:
+    base, snapshot = np.arange(4.0), Snapshot()
+    snapshot.take({"base": base, "view": base[:2]})
+    there = np.zeros(4)
+    with pytest.raises(ValueError, match="not in the same way on this one"):
+        copied(snapshot).put_back({"base": there, "view": there[1:3]})
+
+
+def test_many_arrays_of_one_memory() -> None:
+    """As the parameters of a model in a flat buffer."""
+    flat = np.arange(900.0)
+    state = {"flat": flat, **{str(i): flat[3 * i : 3 * i + 3] for i in range(300)}}
+    snapshot = Snapshot()
+    snapshot.take(state)
+    flat[:] = 0
+    snapshot.put_back(state)
+    assert (flat == np.arange(900.0)).all()
+    assert (state["299"] == [897, 898, 899]).all()

@@ -170,6 +170,69 @@ def test_tensors_of_any_layout(ranks: Ranks, size: int) -> None:
     ranks(size).run(odd_layouts)
 
 
+LAZY = {
+    "conjugated": (torch.complex64, torch.conj),
+    "negated": (torch.float32, torch._neg_view),
+    "both": (torch.complex64, lambda tensor: torch._neg_view(tensor.conj())),
+    "a negated part": (torch.complex64, lambda tensor: tensor.conj().imag),
+}
+
+
+def done(call: Any, *args: Any) -> bool:
+    """False where torch itself refuses a conjugated tensor, on every rank: nothing was sent then."""
+    try:
+        call(*args)
+    except RuntimeError as error:
+        if "unresolved conjugated tensors" not in str(error):
+            raise
+        return False
+    return True
+
+
+def lazy_tensors() -> None:
+    """Whose values lie nowhere in memory: as inputs, and as outputs."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for name, (dtype, view) in LAZY.items():
+
+        def mine(view: Any = view, dtype: Any = dtype) -> Tensor:
+            return view(data(rank, (size, 3), dtype))
+
+        def empty(*shape: int, view: Any = view, dtype: Any = dtype) -> Tensor:
+            made = view(torch.zeros(shape, dtype=dtype))
+            assert made.is_conj() or made.is_neg()
+            return made
+
+        every = [view(each).resolve_conj().resolve_neg().clone() for each in everyone((size, 3), dtype)]
+        total, joined = fold("SUM", every), torch.cat(every)
+        column, before, after = torch.stack([each[rank] for each in every]), (rank - 1) % size, (rank + 1) % size
+        cases: list[tuple[Any, list[Any], Tensor | list[Tensor], Tensor]] = [
+            (dist.all_reduce, [x := mine()], x, total),
+            (dist.broadcast, [x := mine(), size - 1], x, every[-1]),
+            (dist.all_gather, [parts := [empty(size, 3) for _ in range(size)], mine()], parts, joined),
+            (dist.all_gather_into_tensor, [x := empty(size * size, 3), mine()], x, joined),
+            (dist.reduce_scatter_tensor, [x := empty(1, 3), mine()], x, total[rank : rank + 1]),
+            (dist.reduce_scatter, [x := empty(1, 3), list(mine().split(1))], x, total[rank : rank + 1]),
+            (dist.all_to_all_single, [x := empty(size, 3), mine()], x, column),
+            (dist.all_to_all, [parts := [empty(1, 3) for _ in range(size)], list(mine().split(1))], parts, column),
+            (dist.scatter, [x := empty(1, 3), list(mine().split(1)) if rank == 0 else None], x, every[0][rank][None]),
+        ]
+        refused = [call.__name__ for call, args, _, _ in cases if not done(call, *args)]
+        assert bool(refused) == (name in ("conjugated", "both")), (name, refused)
+        for call, _, out, expected in cases:
+            if call.__name__ not in refused:
+                same(torch.cat(out) if isinstance(out, list) else out, expected, (name, call.__name__))
+        if size > 1 and not refused:
+            sent, x = dist.isend(mine(), after), empty(size, 3)
+            dist.recv(x, before)
+            same(x, every[before])
+            sent.wait()
+
+
+@pytest.mark.feature("Tensors", "lazily conjugated and negated tensors")
+def test_tensors_whose_values_lie_nowhere(ranks: Ranks, size: int) -> None:
+    ranks(size).run(lazy_tensors)
+
+
 def with_gradients() -> None:
     leaf = torch.nn.Parameter(torch.ones(3) * dist.get_rank())
     dist.broadcast(leaf, 0)

@@ -63,8 +63,8 @@ def elastic(
 
     `state` is a dict of arrays (NumPy's, torch's), numbers, texts, dicts, lists, tuples and None, and of what has
     state_dict() and load_state_dict(); it is the same on all ranks, at first as it is on rank 0, and is changed in
-    place. A commit copies it. To others it travels as arrays, by broadcast; arrays in it that share memory do so
-    afterwards only where they did before.
+    place. A commit copies it. To others it travels as arrays, by broadcast; an array that is in it twice is one there,
+    too. Where one is a view of another's memory it has to be so in the state that each rank brings.
 
     Without `group`, ranks meet by `hocket.init(timeout)`, or join where their launcher has started them again
     (`hocket run --max-restarts`). The group is closed at the end, whatever has become of it. A rank that the others
@@ -74,7 +74,7 @@ def elastic(
 
     Raises what `fn` raises, but for PeerLost, CollectiveTimeout and GroupBroken: these only where it fails by them
     three times in a row although nobody is lost. CollectiveTimeout where too few come. TypeError for a state that is
-    none.
+    none; ValueError where two arrays of it share memory on one rank, and not, or in another way, on another one.
     """
     if min_size is None:
         min_size = Config.from_env().min_ranks if group is None else 1
