@@ -330,7 +330,7 @@ void Endpoint::tend(Clock::time_point now) {
     if (board.has_left(peer)) continue;
     if (why != nullptr) {
       liveness.gone(peer, why);
-    } else if (listened && now - link->heard() > life_) {
+    } else if (listened && now - link->heard() > life_ * 19 / 20) {  // that all know it within a `life`
       liveness.gone(peer, silent_.c_str());
     }
   }

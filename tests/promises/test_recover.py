@@ -5,6 +5,7 @@ Over TCP each rank counts as a host of its own, and half of them with rank 0 may
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -206,6 +207,42 @@ def one_is_late(group: Any, signs: Signs) -> Any:
 
 def test_who_does_not_come_in_time_is_left_out(own: Own, signs: Signs) -> None:
     assert own(4).outcomes(one_is_late, signs)[1:] == [2, None, 2]
+
+
+def has_no_memory(group: Any, call: str, number: int, again: bool) -> Any:
+    """Rank 1 has none to share with those that are left: it is told so. The others go on, with it where it has some
+    again at once."""
+    group.all_reduce(1)
+    if group.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(hocket.HocketError):
+        group.all_reduce(1)
+    if group.rank == 1:
+        function, before = getattr(os, call), held()
+
+        def refuse(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        setattr(os, call, refuse)
+        with pytest.raises(hocket.RendezvousError, match=f"a new group cannot be formed: .*{os.strerror(number)}"):
+            group.recover(timeout=20, allow_minority=True)
+        setattr(os, call, function)
+        assert held() == before
+        if not again:
+            return None
+    new = group.recover(timeout=20, allow_minority=True)
+    works(new, [0, 1, 3] if again else [0, 3])
+    new.close()
+    return new.size
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "again"), [("memfd_create", errno.ENOMEM, True), ("ftruncate", errno.ENOSPC, False)]
+)
+def test_who_has_no_memory_says_so_and_is_left_out(own: Own, call: str, number: int, again: bool) -> None:
+    outcomes = own(4).outcomes(has_no_memory, call, number, again)
+    assert isinstance(outcomes.pop(2), Died)
+    assert outcomes == ([3, 3, 3] if again else [2, None, 2])
 
 
 def interrupted_in_the_end(group: Any) -> int:

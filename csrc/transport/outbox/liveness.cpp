@@ -11,7 +11,11 @@ namespace hocket {
 namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
-constexpr Clock::duration between_looks_for_stopped = std::chrono::milliseconds(250);
+constexpr Clock::duration between_looks_for_stopped = std::chrono::milliseconds(100);
+// From when one is stopped until that is seen: it is `silent` first; and until all others know: for so much sooner it is
+// given up, so that they do within a `life`.
+constexpr Clock::duration until_all_know = std::chrono::milliseconds(400);
+constexpr Clock::duration absence = std::chrono::seconds(1);  // of this process itself, between two looks
 
 // What the kernel says of a process that has a name of its own in this one's /proc. That may be another one's number in
 // the namespace of who gave the descriptor, but never here.
@@ -96,16 +100,18 @@ bool Liveness::is_stopped(int peer) {
 int Liveness::stopped_for_long(Clock::time_point now) {
   const Clock::duration passed = now - looked_for_stopped_;
   int found = -1;
-  if (passed < between_looks_for_stopped) return found;
+  if (passed < (any_stopped_ ? between_looks : between_looks_for_stopped)) return found;
+  any_stopped_ = false;
   looked_for_stopped_ = now;
   for (size_t peer = 0; peer < pidfds_.size(); ++peer) {
     Clock::time_point& since = pulses_[peer].stopped;
     const bool stopped =
         pidfds_[peer] >= 0 && silent(static_cast<int>(peer), now) && is_stopped_by_signal(pidfds_[peer]);
+    any_stopped_ = any_stopped_ || stopped;
     // Where this process was stopped too, all begin anew.
-    if (!stopped || since == Clock::time_point{} || passed > 4 * between_looks_for_stopped) {
+    if (!stopped || since == Clock::time_point{} || passed > absence) {
       since = stopped ? now : Clock::time_point{};
-    } else if (now - since > life_ - 2 * between_looks_for_stopped &&
+    } else if (now - since > life_ - until_all_know &&
                !boxes_[peer]->left.load(std::memory_order_acquire)) {
       found = static_cast<int>(peer);
     }

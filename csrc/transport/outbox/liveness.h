@@ -67,6 +67,7 @@ class Liveness {
   std::vector<int> sockets_, pidfds_;
   std::vector<Pulse> pulses_;
   Clock::time_point looked_for_stopped_{};
+  bool any_stopped_ = false;  // of those that were looked at then
 };
 
 }  // namespace hocket

@@ -9,7 +9,7 @@ attempt 2  ...      where one was lost on the way
 ```
 
 Who is interrupted, and calls recover() again, takes the attempt up from its beginning: what was settled remains so.
-Who has no memory or no descriptors left raises, and the others leave it out.
+Who has no memory or no descriptors left raises, and the others leave it out unless it calls recover() again.
 
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
