@@ -12,8 +12,8 @@ namespace {
 
 constexpr Clock::duration between_looks = std::chrono::milliseconds(50);
 constexpr Clock::duration between_looks_for_stopped = std::chrono::milliseconds(100);
-// From when one is stopped until that is seen: it is `silent` first; and until all others know: for so much sooner it is
-// given up, so that they do within a `life`.
+// From when one is stopped until that is seen: it is `silent` first; and until all others know: for so much sooner it
+// is given up, so that they do within a `life`.
 constexpr Clock::duration until_all_know = std::chrono::milliseconds(400);
 constexpr Clock::duration absence = std::chrono::seconds(1);  // of this process itself, between two looks
 
@@ -111,8 +111,7 @@ int Liveness::stopped_for_long(Clock::time_point now) {
     // Where this process was stopped too, all begin anew.
     if (!stopped || since == Clock::time_point{} || passed > absence) {
       since = stopped ? now : Clock::time_point{};
-    } else if (now - since > life_ - until_all_know &&
-               !boxes_[peer]->left.load(std::memory_order_acquire)) {
+    } else if (now - since > life_ - until_all_know && !boxes_[peer]->left.load(std::memory_order_acquire)) {
       found = static_cast<int>(peer);
     }
   }
