@@ -23,7 +23,8 @@ SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
 # From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
 PYTHON = {
     "__main__": "cli",
-    "cli": "tcl bench observe launch rendezvous config plans arrays words errors _core",
+    "cli": "doctor tcl bench observe launch rendezvous config plans arrays words errors _core",
+    "doctor": "observe rendezvous tuning config launchers addresses deadline errors _core",
     "tcl": "group calls launch arrays _core",
     "bench": "torch hocket tuning plans arrays _core",
     "torch": "group calls rendezvous config arrays places words deadline errors",

@@ -46,7 +46,10 @@ app = typer.Typer(
 )
 
 # Each a function of that name in the module of that name.
-COMMANDS = ("run", "info", "show", "check", "bench", "trace", "flight", "status", "tclsh", "tcl_path", "tcl_companion")
+COMMANDS = (
+    *("run", "info", "doctor", "show", "check", "bench", "trace", "flight", "status"),
+    *("tclsh", "tcl_path", "tcl_companion"),
+)
 HIDDEN = ("tcl_companion",)  # nobody types it
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..observe.there import SSH
+
 if TYPE_CHECKING:
     from ..observe.status import Status
 
 STDOUT = Path("-")
 LONGEST = 30.0  # seconds for py-spy
-SSH = f"ssh -o BatchMode=yes {{host}} {sys.executable}"
 
 
 def status(

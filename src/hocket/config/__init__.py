@@ -61,7 +61,7 @@ NO_TCP = "^tcp"  # UCX's own would listen, and believe whoever comes
 MOST_STREAMS = 16
 LIFE = 2.0  # seconds that a rank of another host may be silent
 LEAST_LIFE, MOST_LIFE = 0.5, 86400.0
-_TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
+TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
 @dataclass(frozen=True)
@@ -324,10 +324,10 @@ def job_route(environ: Environ = os.environ) -> str:
 
 def job_sockets(environ: Environ = os.environ) -> SocketOptions:
     """What is wished for. Raises RendezvousError where it is half said."""
-    files = [environ.get(name, "") for name in _TLS]
+    files = [environ.get(name, "") for name in TLS]
     if any(files) and not all(files):
-        missing = " and ".join(name for name, file in zip(_TLS, files, strict=True) if not file)
-        raise RendezvousError(f"TLS needs three files, of PEM, and {missing} names none: {', '.join(_TLS)}")
+        missing = " and ".join(name for name, file in zip(TLS, files, strict=True) if not file)
+        raise RendezvousError(f"TLS needs three files, of PEM, and {missing} names none: {', '.join(TLS)}")
     name = "HOCKET_TCP_STREAMS"
     return SocketOptions(
         environ.get("HOCKET_TCP_CONGESTION", ""),
@@ -349,17 +349,31 @@ def job_protect(environ: Environ = os.environ) -> bool:
     return flag(environ, "HOCKET_PROTECT")
 
 
+def names() -> set[str]:
+    """All variables that hocket reads, its launchers' too."""
+    found = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
+    found |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
+    found |= {"HOCKET_FALLBACK_IFNAME"}
+    found |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *TLS}
+    found |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
+    found |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
+    found.update(name for launcher in LAUNCHERS for name in launcher.variables if name)
+    return found
+
+
 def seen(environ: Environ = os.environ) -> dict[str, str]:
     """The launchers' variables that are set, for `hocket info`. The secret is not shown."""
-    names = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
-    names |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    names |= {"HOCKET_FALLBACK_IFNAME"}
-    names |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *_TLS}
-    names |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
-    names |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
-    names.update(name for launcher in LAUNCHERS for name in launcher.variables)
-    found = {name: environ[name] for name in sorted(names) if name in environ}
+    found = {name: environ[name] for name in sorted(names()) if name in environ}
     return {name: "(set)" if name == "HOCKET_SECRET" else value for name, value in found.items()}
+
+
+def concerning(environ: Environ = os.environ) -> dict[str, str]:
+    """What is set that hocket reads, the secret too, or that looks as if it did; for `hocket doctor`."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names() or name.startswith("HOCKET_") or name == "OMP_NUM_THREADS"
+    }
 
 
 def _meeting_point(environ: Environ) -> tuple[str, bytes]:

@@ -6,8 +6,6 @@ A group as JSON, which it writes for programs, too.
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,8 +13,8 @@ from typing import Any
 from ..errors import HocketError
 from .records import fields_of, parsed
 from .status import Seen, Status, lines
+from .there import printed
 
-PATIENCE = 40.0  # seconds for a host to answer
 _NO_GROUP = 1  # the exit code
 
 
@@ -45,24 +43,10 @@ def ask(hosts: Sequence[str], by: str, *, stacks: bool) -> tuple[list[Seen], lis
 
 def _seen(host: str, by: str, *, stacks: bool) -> tuple[list[Seen], str]:
     try:
-        return _read(host, _printed(host, by, stacks=stacks)), ""
+        words = ["-m", "hocket", "status", "--json", "-", *["--stacks"] * stacks]
+        return _read(host, printed(host, by, words, fine=(0, _NO_GROUP))), ""
     except HocketError as error:
         return [], f"{host} was not seen: {error}"
-
-
-def _printed(host: str, by: str, *, stacks: bool) -> bytes:
-    try:
-        words = [word.replace("{host}", host) for word in shlex.split(by)]
-        words += ["-m", "hocket", "status", "--json", "-", *["--stacks"] * stacks]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise HocketError(f"no answer within {PATIENCE:g} s") from None
-    except (OSError, ValueError) as error:
-        raise HocketError(str(error)) from None
-    if done.returncode not in (0, _NO_GROUP) or not done.stdout:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise HocketError(f"exit code {done.returncode}{f': {said[-1]}' if said else ''}")
-    return done.stdout
 
 
 def _read(host: str, printed: bytes) -> list[Seen]:
