@@ -55,41 +55,45 @@ def doctor(
         hocket doctor --on node1,node2 --by "ssh {host} HOCKET_SOCKET_IFNAME=ib0 .venv/bin/python"
     """
     from ..config import concerning
-    from ..doctor.findings import Here, Level
+    from ..doctor.findings import Here, Level, most
     from ..doctor.hosts import ask, judge_versions, judge_ways, ways
-    from ..doctor.report import Report, Told, fields, headline, tally
+    from ..doctor.report import Report, Told, fields, headline, merged, tally
 
     hosts = list(dict.fromkeys(host for words in on or () for host in words.split(",") if host))
     cores = len(os.sched_getaffinity(0))
     here = Report.of(Here(concerning(), ranks or cores, nnodes or max(len(hosts), 1)))
-    reports: list[Report] = [here]
+    reports = {"here": here}
     found: list[Finding] = []
     if hosts:
         answered, found = ask(hosts, by, ranks)
-        reports += answered
-        found += judge_versions({"here": here.versions, **{each.host: each.versions for each in answered}})
+        reports |= {each.host: each for each in answered}
+        found += judge_versions({name: each.versions for name, each in reports.items()})
         found += judge_ways(*ways([each.host for each in answered], by))
     between = [Told("hosts", each) for each in found]
     if as_json:
-        there = {"hosts": [each.fields() for each in reports[1:]], "between": fields(between)} if hosts else {}
+        there = {"hosts": [each.fields() for each in answered], "between": fields(between)} if hosts else {}
         typer.echo(json.dumps(here.fields() | there, indent=1))
+    elif hosts and not verbose:
+        titles = [headline(each, name) for name, each in reports.items()]
+        _show([*titles, f"between the hosts: {tally(between)}"], [*between, *merged(reports)])
     else:
-        for report in reports:
-            _show(headline(report), report.told, verbose=verbose)
+        for name, each in reports.items():
+            _show([headline(each, name if hosts else "")], each.told, verbose=verbose)
         if hosts:
-            _show(f"between the hosts: {tally(between)}", between, verbose=verbose)
-    worst = max([report.worst for report in reports] + [each.finding.level for each in between])
-    raise typer.Exit(worst is Level.PROBLEM)
+            _show([f"between the hosts: {tally(between)}"], between, verbose=True)
+    worst = max([each.worst for each in reports.values()] + [most(found)])
+    raise typer.Exit(int(worst is Level.PROBLEM))
 
 
-def _show(title: str, told: Sequence[Told], *, verbose: bool) -> None:
+def _show(titles: Sequence[str], told: Sequence[Told], *, verbose: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from ..doctor.report import lines
 
     console = Console(highlight=False)
-    console.print(title, markup=False, style="bold", soft_wrap=True)
+    for title in titles:
+        console.print(title, markup=False, style="bold", soft_wrap=True)
     for line in lines(told, console.width, verbose=verbose):
         head = Text(line.head, _COLOURS[line.level] if line.level is not None else "")
         console.print(head + Text(line.text), soft_wrap=True)

@@ -25,7 +25,7 @@ from ..config import job_sockets
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..rendezvous.interfaces import own_address
-from ..rendezvous.sockets import Address, listen, read, reason, verify
+from ..rendezvous.sockets import Address, listen, read, verify
 
 PATIENCE = 3.0  # seconds for one knock
 _LOOK = 0.2  # seconds after which a door looks whether anybody is interested
@@ -75,7 +75,7 @@ def knock(url: str, secret: str) -> str:
     except TimeoutError:
         return late
     except (OSError, HocketError, EOFError) as error:
-        return reason(error)
+        return getattr(error, "strerror", None) or str(error)
     return ""
 
 

@@ -81,7 +81,7 @@ class Here:
 
 
 class Check(NamedTuple):
-    """Two functions: one reads facts, and may raise OSError or ValueError; the other, which is pure, judges them."""
+    """Two functions: one reads facts, and may raise any error; the other, which is pure, judges them."""
 
     name: str
     read: Callable[[Here], Any]
@@ -91,8 +91,8 @@ class Check(NamedTuple):
         """What it finds; where it cannot look, that."""
         try:
             facts = self.read(here)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+        except Exception as error:  # whatever a file holds, all else is looked at
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             where = getattr(error, "filename", None)
             return note(
                 self.name,
@@ -111,7 +111,8 @@ def most(findings: Sequence[Finding]) -> Level:
 def size(count: float) -> str:
     """A number of bytes, in words: "64 MiB"."""
     power = min(int(math.log2(count)) // 10, 4) if count >= 1 else 0
-    return f"{count / (1 << 10 * power):.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    number = count / (1 << 10 * power)
+    return f"{number:.{3 if number < 100 else 4}g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def plural(count: int, what: str) -> str:

@@ -8,7 +8,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ..errors import HocketError
@@ -17,6 +17,7 @@ from .findings import Finding, note, ok, problem, warning
 from .report import Report
 
 _DOOR = ("-m", "hocket.doctor.door")
+_FAREWELL = 1.0  # seconds in which a door finds that nobody reads what it prints
 _FOUND = (0, 1)  # exit codes of `hocket doctor`
 
 
@@ -123,33 +124,44 @@ def _strings(text: bytes, count: int) -> list[str]:
 @contextmanager
 def _doors(hosts: Sequence[str], by: str) -> Iterator[tuple[dict[str, tuple[str, str]], dict[str, str]]]:
     """The URL and the secret of a door on each host; and why there is none. They are shut as this ends."""
-    with ExitStack() as stack, ThreadPoolExecutor(max(len(hosts), 1)) as pool:
-        answers = dict(zip(hosts, pool.map(lambda host: _door(host, by, stack), hosts), strict=True))
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with ThreadPoolExecutor(max(len(hosts), 1)) as pool:
+            answers = dict(zip(hosts, pool.map(lambda host: _door(host, by, started), hosts), strict=True))
         missed = {host: str(each) for host, each in answers.items() if isinstance(each, HocketError)}
         yield {host: each for host, each in answers.items() if not isinstance(each, HocketError)}, missed
+    finally:
+        _shut(started)
 
 
-def _door(host: str, by: str, stack: ExitStack) -> tuple[str, str] | HocketError:
-    """One, which is shut as the stack ends."""
+def _door(host: str, by: str, started: list[subprocess.Popen[bytes]]) -> tuple[str, str] | HocketError:
+    """One, whose process is added to those that were started."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         words = command(host, by, [*_DOOR, "open", f"{PATIENCE:g}"])
         process = subprocess.Popen(words, stdin=null, stdout=pipe, stderr=null)
-        stack.callback(_end, process)
+        started.append(process)
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             return HocketError(f"no door within {PATIENCE:g} s")
         told = json.loads(process.stdout.readline())
         return str(told["url"]), str(told["secret"])
-    except (ValueError, KeyError, TypeError):
-        return HocketError("no door could be opened there")
     except (OSError, HocketError) as error:
         return HocketError(str(error))
+    except (ValueError, KeyError, TypeError):
+        return HocketError("no door could be opened there")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.communicate()
+def _shut(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    """A door itself may be no child of this process, and on another host: it finds that nobody reads any more."""
+    for process in started:
+        if process.stdout is not None:
+            process.stdout.close()
+    for process in started:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_FAREWELL)
+        process.kill()
+        process.wait()
 
 
 def judge_ways(found: Sequence[Way], missed: Mapping[str, str]) -> list[Finding]:

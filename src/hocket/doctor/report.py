@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,6 +76,19 @@ def fields(told: Sequence[Told]) -> list[dict[str, str]]:
     return [{"subject": name, **found._asdict(), "level": found.level.name.lower()} for name, found in ordered]
 
 
+def merged(reports: Mapping[str, Report]) -> list[Told]:
+    """What hosts are to be told of that is not well: once what several have in common, with the names of those."""
+    who: dict[Told, list[str]] = {}
+    for host, report in reports.items():
+        for each in report.told:
+            if each.finding.level > Level.OK:
+                who.setdefault(each, []).append(host)
+    return [
+        Told(f"{told.subject}, on {'all hosts' if len(hosts) == len(reports) else ', '.join(hosts)}", told.finding)
+        for told, hosts in who.items()
+    ]
+
+
 class Line(NamedTuple):
     """One to be shown: what stands at its beginning, with the level that colours it, and the rest."""
 
@@ -106,11 +119,11 @@ def _wrapped(level: Level | None, text: str, width: int) -> Iterator[Line]:
         yield Line(level if first else None, f"{head if first else '':<{_INDENT}}", piece)
 
 
-def headline(report: Report) -> str:
-    """One line about a host."""
+def headline(report: Report, name: str = "") -> str:
+    """One line about a host, under another name perhaps."""
     where = f" on each of {report.nodes} hosts" if report.nodes > 1 else ""
     job = f"{plural(report.ranks, 'rank')}{where}"
-    return f"{report.host}: hocket {report.versions.get('hocket', '?')}, {job}: {tally(report.told)}"
+    return f"{name or report.host}: hocket {report.versions.get('hocket', '?')}, {job}: {tally(report.told)}"
 
 
 def tally(told: Sequence[Told]) -> str:

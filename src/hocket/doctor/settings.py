@@ -77,8 +77,9 @@ def judge_unknown(facts: tuple[str, ...]) -> list[Finding]:
         return none("names", "no unknown variable")
     findings = []
     for name in facts:
-        near = get_close_matches(name, [each for each in names() if each.startswith(_OURS)], 1)
-        remedy = f"did you mean {near[0]}?" if near else "docs/hosts.md lists what can be set; unset this one"
+        ours = [each.removeprefix(_OURS) for each in names() if each.startswith(_OURS)]
+        near = get_close_matches(name.removeprefix(_OURS), ours, 1)
+        remedy = f"did you mean {_OURS}{near[0]}?" if near else "docs/hosts.md lists what can be set; unset this one"
         findings += warning(
             "names", f"{name} is set", "no such variable is read: what it was to do is not done", remedy
         )
