@@ -95,5 +95,5 @@ def _show(titles: Sequence[str], told: Sequence[Told], *, verbose: bool = False)
     for title in titles:
         console.print(title, markup=False, style="bold", soft_wrap=True)
     for line in lines(told, console.width, verbose=verbose):
-        head = Text(line.head, _COLOURS[line.level] if line.level is not None else "")
-        console.print(head + Text(line.text), soft_wrap=True)
+        colour = _COLOURS[line.level] if line.level is not None else ""
+        console.print(Text.assemble((line.head, colour), line.text), soft_wrap=True)

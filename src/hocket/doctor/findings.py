@@ -63,7 +63,7 @@ class Here:
     """Where checks look: at files below `root`, which has a /proc and a /sys, and at the variables of the environment
     that concern hocket; and for whom: a job of `ranks` ranks on each of `nodes` hosts."""
 
-    environ: Environ = field(default_factory=dict)
+    variables: Environ = field(default_factory=dict)
     ranks: int = 1
     nodes: int = 1
     root: Path = Path("/")

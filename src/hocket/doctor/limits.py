@@ -28,7 +28,7 @@ class Descriptors(NamedTuple):
 def read_descriptors(here: Here) -> Descriptors:
     """The limit of this process, which ranks inherit."""
     try:
-        streams = job_sockets(here.environ).streams
+        streams = job_sockets(here.variables).streams
     except RendezvousError:  # which `settings` tells
         streams = 1
     soft, hard = (_known(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -176,7 +176,7 @@ def judge_shm(facts: Shm) -> list[Finding]:
 
 def asks_for_ucx(here: Here) -> bool:
     """Whether HOCKET_TRANSPORT does."""
-    return "ucx" in here.environ.get("HOCKET_TRANSPORT", "")
+    return "ucx" in here.variables.get("HOCKET_TRANSPORT", "")
 
 
 def _known(limit: int) -> int:

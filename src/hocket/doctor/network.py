@@ -41,14 +41,14 @@ def read_way(here: Here) -> Way:
 
 
 def _towards(here: Here) -> str:
-    towards = here.environ.get("HOCKET_RENDEZVOUS", "")
+    towards = here.variables.get("HOCKET_RENDEZVOUS", "")
     return towards if towards.startswith("tcp://") else ""
 
 
 def options_of(here: Here) -> SocketOptions:
     """What is wished for; nothing, where that makes no sense."""
     try:
-        return job_sockets(here.environ)
+        return job_sockets(here.variables)
     except RendezvousError:  # which `settings` tells
         return SocketOptions()
 

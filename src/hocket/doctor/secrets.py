@@ -31,8 +31,8 @@ class Secret(NamedTuple):
 
 def read_secret(here: Here) -> Secret:
     """HOCKET_SECRET."""
-    secret = here.environ.get("HOCKET_SECRET")
-    return Secret(None if secret is None else len(secret), "HOCKET_RENDEZVOUS" in here.environ)
+    secret = here.variables.get("HOCKET_SECRET")
+    return Secret(None if secret is None else len(secret), "HOCKET_RENDEZVOUS" in here.variables)
 
 
 def judge_secret(facts: Secret) -> list[Finding]:
@@ -62,7 +62,7 @@ class Certificates(NamedTuple):
 
 def read_certificates(here: Here) -> Certificates:
     """Those that HOCKET_TLS_CERT and so on name. One that is missing, `settings` tells."""
-    files = tuple(here.environ.get(name, "") for name in TLS)
+    files = tuple(here.variables.get(name, "") for name in TLS)
     if not all(files):
         return Certificates((), "", 0, True, ())
     try:
@@ -120,7 +120,7 @@ class Folder(NamedTuple):
 
 def read_folder(here: Here) -> Folder:
     """That of HOCKET_RENDEZVOUS, or the one in which it will be made."""
-    path = shared_folder(here.environ.get("HOCKET_RENDEZVOUS", ""))
+    path = shared_folder(here.variables.get("HOCKET_RENDEZVOUS", ""))
     if path is None:
         return Folder("", "", 0, True)
     at = path

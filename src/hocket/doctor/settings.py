@@ -21,7 +21,7 @@ _UNSET = "one is left from another job: unset it"
 def read_place(here: Here) -> tuple[str, str]:
     """The rank that the variables make of this process, in words; else why none."""
     try:
-        config = Config.from_env(here.environ)
+        config = Config.from_env(here.variables)
     except RendezvousError as error:
         return "", str(error)
     return f"rank {config.rank} of {config.size}, started by: {config.launcher}", ""
@@ -46,9 +46,9 @@ def read_launchers(here: Here) -> list[Launched]:
     """In the order in which hocket looks for them."""
     found = []
     for launcher in LAUNCHERS:
-        if any(name in here.environ for name in launcher.triggers):
+        if any(name in here.variables for name in launcher.triggers):
             try:
-                place = launcher.place(here.environ, anywhere=True)[:2]
+                place = launcher.place(here.variables, anywhere=True)[:2]
             except RendezvousError:
                 place = None
             found.append(Launched(launcher.name, place))
@@ -68,7 +68,7 @@ def judge_launchers(facts: list[Launched]) -> list[Finding]:
 
 def read_unknown(here: Here) -> tuple[str, ...]:
     """The variables that are named as if they were hocket's."""
-    return tuple(sorted(name for name in here.environ if name.startswith(_OURS) and name not in names()))
+    return tuple(sorted(name for name in here.variables if name.startswith(_OURS) and name not in names()))
 
 
 def judge_unknown(facts: tuple[str, ...]) -> list[Finding]:
@@ -90,7 +90,7 @@ class Settings(NamedTuple):
     """The variables; how many ranks there are on each host, and cores for them; and which of the folders that they name
     cannot be written."""
 
-    environ: Environ
+    variables: Environ
     ranks: int
     cores: int
     shut: tuple[str, ...]
@@ -98,8 +98,8 @@ class Settings(NamedTuple):
 
 def read_settings(here: Here) -> Settings:
     """A folder that is not there yet is made where it can be."""
-    shut = [name for name in _FOLDERS if (path := here.environ.get(name)) and not _can_be_written(Path(path))]
-    return Settings(here.environ, here.ranks, len(os.sched_getaffinity(0)), tuple(shut))
+    shut = [name for name in _FOLDERS if (path := here.variables.get(name)) and not _can_be_written(Path(path))]
+    return Settings(here.variables, here.ranks, len(os.sched_getaffinity(0)), tuple(shut))
 
 
 def _can_be_written(path: Path) -> bool:
@@ -115,7 +115,7 @@ def judge_settings(facts: Settings) -> list[Finding]:
 
 
 def _contradictions(facts: Settings) -> Iterator[Finding]:
-    environ = facts.environ
+    environ = facts.variables
     ways = environ.get("HOCKET_TRANSPORT", "")
     if "ucx" in ways and any(environ.get(name) for name in TLS):
         made = warning if "tcp" in ways else problem

@@ -114,8 +114,8 @@ class UCX(NamedTuple):
 def read_ucx(here: Here) -> UCX:
     """By loading it."""
     asked = asks_for_ucx(here)
-    falls_back, named = "tcp" in here.environ.get("HOCKET_TRANSPORT", "tcp"), bool(here.environ.get("HOCKET_UCX"))
-    return UCX(*ucx(here.environ), asked, falls_back, named)
+    falls_back, named = "tcp" in here.variables.get("HOCKET_TRANSPORT", "tcp"), bool(here.variables.get("HOCKET_UCX"))
+    return UCX(*ucx(here.variables), asked, falls_back, named)
 
 
 def ucx(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
