@@ -387,6 +387,18 @@ def test_nothing_is_left_untested() -> None:
                 assert (module.__name__, name, LEVELS[node.func.id]) in said, (module.__name__, ast.unparse(node))
 
 
+def test_the_page_names_every_check() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "doctor.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    told: dict[str, list[str]] = {}
+    subject = ""
+    for first, *others in rows:
+        subject = first or subject
+        told.setdefault(subject, []).extend(others[:1])
+    for name, checks in SUBJECTS:
+        assert sorted(told[name]) == sorted(check.name for check in checks)
+
+
 LEVELS = {"note": NOTE, "warning": WARNING, "problem": PROBLEM}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from launching import SECRET, check_linked, client, open_descriptors
+from launching import SECRET, check_linked, client, free_ports, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
@@ -120,6 +120,12 @@ def test_rank_0_is_missing_under_another_launcher(address: str) -> None:
         match=r"nobody opened .* Rank 0 does: it may .* run on another host: across hosts the ranks meet over TCP",
     ):
         meet(Config(1, 2, 1, 2, address, SECRET, "srun", 0.05))
+
+
+def test_rank_0_is_missing_on_another_host() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(RendezvousError, match=r"Rank 0 does: it may be slow, .* hocket doctor --on HOST,HOST tries"):
+        meet(Config(1, 2, 0, 1, f"tcp://127.0.0.1:{port}", SECRET, "srun", 0.05))
 
 
 def test_two_processes_claim_one_rank(address: str, server: StoreServer) -> None:

@@ -39,7 +39,8 @@ def _facts() -> dict[str, object]:
     import socket
 
     from .._core import VERSION
-    from ..config import Config, seen
+    from ..config import Config, concerning, seen
+    from ..doctor.versions import ucx
     from ..errors import RendezvousError
 
     try:
@@ -48,6 +49,7 @@ def _facts() -> dict[str, object]:
         launcher = config.launcher
     except RendezvousError as error:
         place, launcher = f"no place: {error}", "unclear"
+    there, lacks = ucx(concerning())
     return {
         "hocket": VERSION,
         "python": platform.python_version(),
@@ -55,22 +57,6 @@ def _facts() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         "launcher": launcher,
         "place": place,
-        "ucx": _ucx(),
+        "ucx": there or f"none: {lacks}",
         "variables": seen(),
     }
-
-
-def _ucx() -> str:
-    """Which UCX ranks can use, and what of it, or why they cannot."""
-    from dataclasses import replace
-
-    from ..config import job_sockets
-    from ..errors import RendezvousError
-    from ..rendezvous.ucx import found
-
-    try:
-        options = replace(job_sockets(), ways=("ucx",))
-    except RendezvousError as error:
-        return f"none: {error}"
-    context, lacks = found(options)
-    return f"none: {lacks}" if context is None else f"{context.version} ({context.path}), {options.ucx_transports}"

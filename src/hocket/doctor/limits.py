@@ -50,7 +50,7 @@ def judge_descriptors(facts: Descriptors) -> list[Finding]:
     remedy = f"ulimit -n {needed}" if hard >= needed else f"as root: a nofile of {needed} in /etc/security/limits.conf"
     return problem(
         "descriptors",
-        f"a process may open {soft} file descriptors, and each of so many ranks needs about {needed}",
+        f"a process may open {soft} file descriptors, and a rank of such a job needs about {needed}",
         "a rank holds a socket to each other one; with too few, init raises a RendezvousError",
         f"{remedy} (docker --ulimit nofile={needed})",
     )

@@ -112,16 +112,16 @@ class UCX(NamedTuple):
 
 
 def read_ucx(here: Here) -> UCX:
-    """By loading it."""
-    asked = asks_for_ucx(here)
-    falls_back, named = "tcp" in here.variables.get("HOCKET_TRANSPORT", "tcp"), bool(here.variables.get("HOCKET_UCX"))
-    return UCX(*ucx(here.variables), asked, falls_back, named)
+    """By loading it, where somebody asks for it."""
+    asked, named = asks_for_ucx(here), bool(here.variables.get("HOCKET_UCX"))
+    falls_back = "tcp" in here.variables.get("HOCKET_TRANSPORT", "tcp")
+    return UCX(*(ucx(here.variables) if asked or named else ("", "")), asked, falls_back, named)
 
 
-def ucx(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+def ucx(environ: Mapping[str, str]) -> tuple[str, str]:
     """Which UCX ranks can use, and what of it; or else why they cannot."""
     try:
-        options = job_sockets() if environ is None else job_sockets(environ)
+        options = job_sockets(environ)
     except RendezvousError as error:
         return "", str(error)
     context, lacks = found(replace(options, ways=("ucx",)))
@@ -140,7 +140,7 @@ def judge_ucx(facts: UCX) -> list[Finding]:
     if facts.is_named and not facts.is_asked:
         what, why = "HOCKET_UCX is set, but UCX is not asked for", "ranks of different hosts talk over TCP"
         return note("UCX", what, why, "HOCKET_TRANSPORT=shm,ucx,tcp on all hosts")
-    return ok("UCX", f"UCX {facts.version}") if facts.version else none("UCX", "no UCX, which nobody asked for")
+    return ok("UCX", f"UCX {facts.version}") if facts.version else none("UCX", "UCX is not asked for")
 
 
 CHECKS = (

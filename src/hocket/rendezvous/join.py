@@ -29,6 +29,8 @@ from .server import CLOSED, StoreServer
 from .sockets import SLACK, explained, reason
 from .store import MET, Absent, Closed, Left, Store, reach_store
 
+_NO_WAY = "not be reachable from here: hocket doctor --on HOST,HOST tries the ways between hosts"
+
 
 @dataclass
 class _Meeting:
@@ -177,7 +179,8 @@ def _at_server(config: Config, prefix: str, deadline: Deadline, link: _Link, tls
                     store.close()  # it was that of an earlier meeting, at the same port
         except Absent as error:
             holder = "The launcher" if config.launcher == HOCKET_RUN else "Rank 0"
-            where = f"{error}. {holder} does: it may be slow, have failed, or run on another host: {HOW}"
+            elsewhere = _NO_WAY if config.is_far else f"run on another host: {HOW}"
+            where = f"{error}. {holder} does: it may be slow, have failed, or {elsewhere}"
             raise RendezvousError(where) from None
         except (RendezvousError, OSError) as error:
             if server is not None:
