@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 
 from ..addresses import host_and_port, tcp_url
 from ..config import job_sockets
@@ -45,14 +46,13 @@ def stand(seconds: float) -> None:
         print(json.dumps({"url": tcp_url(host, port), "secret": secret}), flush=True)
         while deadline.left():
             if select.select([listener], [], [], _LOOK)[0]:
-                with suppress(OSError, HocketError, EOFError):
-                    _answer(listener.accept()[0], secret)
+                Thread(target=_answer, args=(listener.accept()[0], secret), daemon=True).start()
             print(flush=True)  # raises BrokenPipeError once nobody reads
 
 
 def _answer(caller: socket.socket, secret: str) -> None:
     deadline = Deadline(PATIENCE)
-    with caller:
+    with caller, suppress(OSError, HocketError, EOFError):
         verify(caller, secret.encode(), "host", _NAME, deadline)
         read(caller, _LOAD, deadline)
         caller.sendall(_HEARD)

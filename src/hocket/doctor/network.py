@@ -171,7 +171,7 @@ def read_meeting(here: Here) -> Meeting:
         try:
             host, port, _ = host_and_port(towards)
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (RendezvousError, OSError) as wrong:
+        except (RendezvousError, OSError, ValueError) as wrong:  # of what cannot be a name, too
             error = str(getattr(wrong, "strerror", "") or wrong)
     return Meeting(towards, error)
 

@@ -113,7 +113,8 @@ def lines(told: Sequence[Told], width: int, *, verbose: bool = False) -> Iterato
 
 def _wrapped(level: Level | None, text: str, width: int) -> Iterator[Line]:
     head = "" if level is None else level.name.lower()
-    pieces = textwrap.wrap(text, max(width - _INDENT, 40), break_long_words=False, break_on_hyphens=False)
+    plain = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)  # of a terminal, or no text
+    pieces = textwrap.wrap(plain, max(width - _INDENT, 40), break_long_words=False, break_on_hyphens=False)
     for number, piece in enumerate(pieces):
         first = number == 0
         yield Line(level if first else None, f"{head if first else '':<{_INDENT}}", piece)

@@ -52,7 +52,7 @@ def judge_congestion(facts: Congestion) -> list[Finding]:
         "congestion control",
         f"cubic cannot be had, and {facts.default} is what connections get; allowed: {facts.allowed}",
         "over BBR, 64 MiB took twice as long between hosts as over cubic; others were not timed",
-        "modprobe tcp_cubic, and allow it (sysctl net.ipv4.tcp_allowed_congestion_control)",
+        f"modprobe tcp_cubic; sysctl net.ipv4.tcp_allowed_congestion_control='{facts.allowed} cubic'",
     )
 
 
