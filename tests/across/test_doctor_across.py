@@ -33,7 +33,7 @@ def test_hosts_that_reach_each_other_and_then_do_not(two: list[Host]) -> None:
     ]
     assert [(each["level"], each["found"]) for each in document["between"]] == [
         ("ok", "the same versions on here, host0, host1"),
-        ("ok", "2 ways tried, all of them open"),
+        ("ok", "2 ways tried, none of them shut"),
     ]
     (way,) = [each for each in document["hosts"][1]["findings"] if each["check"] == "interface"]
     assert way["found"] == f"others come to {two[1].address} (eth0)"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from hocket import config
 from hocket.doctor import cgroups, kernel, limits, machine, network, secrets, settings, tcp, versions
 from hocket.doctor.findings import Finding, Here, Level, plural, size
 from hocket.doctor.report import SUBJECTS
@@ -530,6 +532,12 @@ def test_settings_are_read_as_hocket_does(tmp_path: Path) -> None:
     assert settings.read_place(here)[1].startswith("MASTER_ADDR is not set")
     assert settings.read_place(Here())[0] == "rank 0 of 1, started by: none"
     assert settings.read_launchers(Here({"RANK": "1"})) == [("torchrun", None)]
+
+
+def test_no_variable_of_ours_is_unknown() -> None:
+    sources = Path(str(config.__file__)).parent.glob("*.py")
+    read = {name for source in sources for name in re.findall(r'"(HOCKET_[A-Z_]+)"', source.read_text())}
+    assert read == {name for name in config.names() if name.startswith("HOCKET_")}
 
 
 def test_secrets_are_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import HocketError
 from ..observe.there import PATIENCE, command, printed
-from .findings import Finding, note, ok, problem, warning
+from .findings import Finding, none, note, ok, plural, problem, warning
 from .report import Report
 
 _DOOR = ("-m", "hocket.doctor.door")
@@ -115,7 +115,10 @@ def ways(hosts: Sequence[str], by: str) -> tuple[list[Way], dict[str, str]]:
 
 
 def _strings(text: bytes, count: int) -> list[str]:
-    found = json.loads(text) if text.startswith(b"[") else None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, list) or len(found) != count:
         raise HocketError("something else was printed, too")
     return [str(each) for each in found]
@@ -184,4 +187,5 @@ def judge_ways(found: Sequence[Way], missed: Mapping[str, str]) -> list[Finding]
             "each rank dials the lower ones, at ports that the kernel chooses, and all dial rank 0",
             f"{remedy}, or choose another interface there (HOCKET_SOCKET_IFNAME)",
         )
-    return findings or ok("ways", f"{len(found)} ways tried, all of them open" if found else "no ways between hosts")
+    tried = f"{plural(len(found), 'way')} tried, none of them shut"
+    return findings or (ok("ways", tried) if found else none("ways", "no ways between hosts"))
