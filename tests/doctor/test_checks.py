@@ -532,6 +532,10 @@ def test_settings_are_read_as_hocket_does(tmp_path: Path) -> None:
     assert settings.read_place(here)[1].startswith("MASTER_ADDR is not set")
     assert settings.read_place(Here())[0] == "rank 0 of 1, started by: none"
     assert settings.read_launchers(Here({"RANK": "1"})) == [("torchrun", None)]
+    srun = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "6"}  # which tells no local size
+    assert settings.ranks_here({**environ, "LOCAL_WORLD_SIZE": "2"}) == 2
+    assert settings.ranks_here(srun) == 7
+    assert settings.ranks_here({"RANK": "1"}) == settings.ranks_here({}) == len(os.sched_getaffinity(0))
 
 
 def test_no_variable_of_ours_is_unknown() -> None:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -247,7 +246,7 @@ def test_a_door_that_is_asked_for_nonsense() -> None:
         door.main(["knock", "nonsense", "x"])
 
 
-def test_all_hosts_are_this_one(tmp_path: Path) -> None:
+def test_all_hosts_are_this_one() -> None:
     """With a stand-in for ssh that stays here, at the loopback."""
     by = f"env HOCKET_SOCKET_IFNAME==lo {sys.executable}"
     found, missed = hosts.ways(["a", "b"], by)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +21,13 @@ _COLOURS = ("green", "cyan", "yellow", "bold red")  # by level
 def doctor(
     ranks: Annotated[
         int | None,
-        typer.Option("-n", min=1, metavar="N", help="How many ranks each host is to have.", show_default="its cores"),
+        typer.Option(
+            "-n",
+            min=1,
+            metavar="N",
+            help="How many ranks each host is to have.",
+            show_default="its launcher's, else its cores",
+        ),
     ] = None,
     nnodes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="On how many hosts.", show_default="those of --on, or 1")
@@ -58,10 +63,11 @@ def doctor(
     from ..doctor.findings import Here, Level, most
     from ..doctor.hosts import ask, judge_versions, judge_ways, ways
     from ..doctor.report import Report, Told, fields, headline, merged, tally
+    from ..doctor.settings import ranks_here
 
     hosts = list(dict.fromkeys(host for words in on or () for host in words.split(",") if host))
-    cores = len(os.sched_getaffinity(0))
-    here = Report.of(Here(concerning(), ranks or cores, nnodes or max(len(hosts), 1)))
+    variables = concerning()
+    here = Report.of(Here(variables, ranks or ranks_here(variables), nnodes or max(len(hosts), 1)))
     reports = {"here": here}
     found: list[Finding] = []
     if hosts:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from ..config import TLS, Config, names
 from ..errors import RendezvousError
-from ..launchers import LAUNCHERS, Environ
+from ..launchers import LAUNCHERS, Environ, Launcher
 from .findings import Check, Finding, Here, none, note, ok, plural, problem, warning
 
 _FOLDERS = ("HOCKET_TRACE", "HOCKET_FLIGHT")
 _OURS = "HOCKET_"
 _UNSET = "one is left from another job: unset it"
+
+
+def ranks_here(variables: Environ) -> int:
+    """How many a launcher has started on this host; as many as cores where there is none, or it does not say."""
+    launcher = Launcher.of(variables)
+    with suppress(RendezvousError):
+        if launcher is not None:
+            return launcher.place(variables, anywhere=True)[3]
+    return len(os.sched_getaffinity(0))
 
 
 def read_place(here: Here) -> tuple[str, str]:
