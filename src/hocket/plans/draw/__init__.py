@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .check import look
-from .count import count
-from .plan import Front, Plan
+from ..check import look
+from ..count import count
+from ..plan import Front, Plan
 
 WIDEST = 16  # ranks that a picture has room for
 
