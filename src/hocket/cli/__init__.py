@@ -45,12 +45,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-# Each a function of that name in the module of that name.
+# Each a function of that name in the module of that name, or a folder with COMMANDS of its own.
 COMMANDS = (
-    *("run", "info", "doctor", "show", "check", "bench", "trace", "flight", "status"),
+    *("run", "info", "doctor", "plan", "bench", "trace", "flight", "status"),
     *("tclsh", "tcl_path", "tcl_companion"),
 )
 HIDDEN = ("tcl_companion",)  # nobody types it
+MOVED = {"show": "plan.show", "check": "plan.check"}  # old names, which work and are told nowhere
 
 
 def _version(wanted: bool) -> None:
@@ -71,12 +72,22 @@ def _hocket(
 def main() -> None:
     """Run the command line, and exit."""
     first = next((word for word in sys.argv[1:] if not word.startswith("-")), "").replace("-", "_")
-    for name in [first] if first in COMMANDS else COMMANDS:  # only what is asked for, as plans take NumPy
-        if find_spec(f"{__name__}.{name}") is not None:
-            module = import_module(f"{__name__}.{name}")
-            settings = getattr(module, "SETTINGS", None)
-            command = app.command(
-                name.replace("_", "-"), cls=_Command, context_settings=settings, hidden=name in HIDDEN
-            )
-            command(getattr(module, name))
+    for name in [first] if first in (*COMMANDS, *MOVED) else COMMANDS:  # only what is asked for, as plans take NumPy
+        _add(app, name, f"{__name__}.{MOVED.get(name, name)}")
     app(prog_name="hocket")
+
+
+def _add(to: typer.Typer, name: str, path: str) -> None:
+    """The command of that name, or the commands of a folder, where it is installed."""
+    if find_spec(path) is None:
+        return
+    module = import_module(path)
+    if hasattr(module, "COMMANDS"):
+        group = typer.Typer(cls=_Group, help=module.__doc__, no_args_is_help=True, rich_markup_mode="markdown")
+        for each in module.COMMANDS:
+            _add(group, each, f"{path}.{each}")
+        to.add_typer(group, name=name)
+        return
+    settings = getattr(module, "SETTINGS", None)
+    command = to.command(name.replace("_", "-"), cls=_Command, context_settings=settings, hidden=name in HIDDEN)
+    command(getattr(module, name))

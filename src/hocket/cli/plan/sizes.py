@@ -1,4 +1,4 @@
-"""Numbers of ranks and algorithms, as commands take them."""
+"""Numbers of ranks, hosts and algorithms, as commands take them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import typer
 
-from ..plans.algorithms import Algorithm
-from ..plans.authored import authored, blamed
-from ..plans.collectives import find
+from ...plans.algorithms import Algorithm
+from ...plans.algorithms.lanes import Places
+from ...plans.authored import authored, blamed
+from ...plans.collectives import find
 
 MOST = 1 << 14
 
@@ -22,6 +23,17 @@ def sizes(text: str) -> range:
     if not 1 <= least <= most <= MOST:
         raise typer.BadParameter(f"--size is a number of ranks, such as 8, or several, such as 1-64, not {text!r}")
     return range(least, most + 1)
+
+
+def places_of(hosts: str) -> Places:
+    """The host of each rank, from how many each has, `4,4,2`; None where nothing is said. Raises typer.BadParameter."""
+    try:
+        sizes = [int(size) for size in hosts.split(",")] if hosts else []
+    except ValueError:
+        sizes = [0]
+    if any(size < 1 for size in sizes):
+        raise typer.BadParameter(f"--hosts tells how many ranks each host has, such as 4,4,2, not {hosts!r}")
+    return tuple(host for host, size in enumerate(sizes) for _ in range(size)) or None
 
 
 def the_root(collective: str, root: int, least: int) -> None:
@@ -38,6 +50,11 @@ def algorithm_of(text: str) -> str | Algorithm:
     """A name of the book, or the function that file.py:function names. Raises typer.BadParameter."""
     with told(text):
         return authored(text)
+
+
+def algorithms_of(text: str) -> dict[str, str | Algorithm]:
+    """The same of several, which commas divide, by what they are called there."""
+    return {name: algorithm_of(name) for name in text.split(",")}
 
 
 @contextmanager
