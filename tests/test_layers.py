@@ -37,7 +37,7 @@ PYTHON = {
     "launch": "rendezvous config places words deadline errors",
     "rendezvous": "config addresses words deadline errors _core",
     "tuning": "",
-    "plans": "deadline errors",
+    "plans": "words deadline errors",
     "arrays": "",
     "config": "launchers addresses errors",
     "launchers": "errors",

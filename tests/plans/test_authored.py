@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hocket.cli.check import check
-from hocket.cli.show import show
+from hocket.cli.plan.check import check
+from hocket.cli.plan.show import show
 from hocket.plans.algorithms import plan
 from hocket.plans.authored import authored
 from hocket.plans.plan import Plan

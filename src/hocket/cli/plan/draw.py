@@ -55,6 +55,8 @@ def draw(
     chosen = algorithms_of(algorithms)
     if svg is not None and len(chosen) > 1:
         raise typer.BadParameter("--svg draws one algorithm; several side by side are for --html")
+    if [svg, html].count(STDOUT) + as_json > 1:
+        raise typer.BadParameter("only one thing can be written to stdout")
     plans = []
     for name, algorithm in chosen.items():
         with told(name):
