@@ -6,6 +6,7 @@ The page carries the moves, and what each rank begins with; what it shows after 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -29,13 +30,12 @@ def page(plans: Sequence[Plan]) -> str:
 
     Raises PlanError for a plan that names what is not there, and ValueError for one that is more than a page can show.
     """
-    room = files(__package__).joinpath("web")
-    parts = {name: room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "play.js", "page.js")}
-    text = room.joinpath("page.html").read_text(encoding="utf-8")
+    def part(name: str) -> str:
+        return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
+
     data = json.dumps([playable(plan) for plan in plans], separators=(",", ":")).replace("<", "\\u003c")
-    for name, part in {"title": escape(_title(plans)), "plans.json": data, **parts}.items():
-        text = text.replace(f"{{{{{name}}}}}", part)
-    return text
+    parts = {"title": escape(_title(plans)), "plans.json": data}
+    return re.sub(r"{{([\w.]+)}}", lambda found: parts.get(found[1]) or part(found[1]), part("page.html"))
 
 
 def _title(plans: Sequence[Plan]) -> str:

@@ -14,6 +14,11 @@ function add(parent, name, attributes = {}, text = "") {
   return node;
 }
 
+/** `1 step`, `2 steps`. */
+function many(number, what) {
+  return `${number} ${what}${number === 1 ? "" : "s"}`;
+}
+
 /** What a slot holds: "?" where something was read that was never written. */
 function told(held) {
   return held === undefined ? "" : Number.isNaN(held.value) ? "?" : String(held.value);
@@ -28,9 +33,9 @@ class Panel {
     const name = `${plan.collective} ${plan.algorithm}`;
     this.node = add(parent, "section", { class: "panel", "aria-label": name });
     const head = add(this.node, "h2", {}, `${plan.algorithm} `);
-    add(head, "small", {}, `${plan.collective}, ${plan.size} ranks${plan.root ? `, root ${plan.root}` : ""}`);
+    add(head, "small", {}, `${plan.collective}, ${many(plan.size, "rank")}${plan.root ? `, root ${plan.root}` : ""}`);
     const sent = Number(plan.bytes.toPrecision(3));
-    add(this.node, "p", { class: "facts" }, `${plan.rounds} rounds · ${plan.messages} messages · ${sent} S sent by the busiest rank`);
+    add(this.node, "p", { class: "facts" }, `${many(plan.rounds, "round")} · ${many(plan.messages, "message")} · ${sent} S sent by the busiest rank`);
     this.track = add(add(this.node, "div", { class: "track", "aria-hidden": "true" }), "i");
     this.stage = add(add(this.node, "div", { class: "wide", tabindex: "0", role: "group", "aria-label": `${name}: what the ranks hold` }), "div", { class: "stage" });
     this.table();
@@ -127,13 +132,13 @@ class Panel {
     const steps = this.moves.length;
     this.now.replaceChildren();
     if (at < steps || made.length) {
-      const what = at === 0 ? "before the first step" : `${messages(made)} messages in this step, ${sent} so far`;
+      const what = at === 0 ? "before the first step" : `${many(messages(made), "message")} in this step, ${sent} so far`;
       add(this.now, "span", {}, `Step ${at} of ${steps}: ${what}. `);
     }
     if (at < steps) return;
     const lacking = wrong(this.plan, this.states[at]);
-    const ended = lacking ? `${lacking} values are not what ${this.plan.collective} promises.` : `All is as ${this.plan.collective} promises.`;
-    add(this.now, "b", { class: lacking ? "wrong" : "right" }, `After ${steps} steps: ${lacking ? "✗" : "✓"} ${ended}`);
+    const ended = lacking ? `${many(lacking, "value")} not what ${this.plan.collective} promises.` : `All is as ${this.plan.collective} promises.`;
+    add(this.now, "b", { class: lacking ? "wrong" : "right" }, `After ${many(steps, "step")}: ${lacking ? "✗" : "✓"} ${ended}`);
   }
 
   /** Chips fly from where chunks were read to where they are written; what was there is shown until they land. */
