@@ -1,8 +1,10 @@
-"""Writes docs/algorithms.md. Every number in it is counted from a plan: `python docs/generate_algorithms.py`."""
+"""Writes docs/algorithms.md and docs/pictures. Every number and every arrow is a plan's: `python
+docs/generate_algorithms.py`."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +12,12 @@ from hocket.plans.algorithms import ALGORITHMS, names, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.count import count
+from hocket.plans.draw.svg import svg
 
 PAGE = Path(__file__).parent / "algorithms.md"
+FOLDER = Path(__file__).parent / "pictures"
 SIZES = (2, 3, 4, 8, 16)
+DRAWN = 8  # ranks in a picture
 
 HEAD = """\
 # Algorithms
@@ -20,7 +25,8 @@ HEAD = """\
 <!-- Written by docs/generate_algorithms.py from the plans themselves. Change that, not this. -->
 
 An algorithm is a function of the number of ranks, and what it returns can be counted. No number in a table here is
-typed by hand. `hocket show all_reduce ring -n 8` prints the same for one plan, with every step.
+typed by hand. `hocket plan show all_reduce ring -n 8` prints the same for one plan, with every step,
+`hocket plan list` for all of them, and `hocket plan draw` draws and plays them.
 
 - A **message** is all that one rank sends to one other in one step.
 - **Rounds** are the longest chain of messages each of which waits for the one before: because it carries on what that
@@ -54,13 +60,21 @@ vector is; *rank order*, operands are folded in the order of the ranks, so that 
 three where something is folded. *Any blocks*: in an all-to-all, what ranks send to each other may differ in size.
 
 The hierarchical ones are told where the ranks lie: here on two hosts, the first half on one. H is the number of
-hosts. `hocket show all_reduce hierarchical --hosts 4,4,2` shows another arrangement.
+hosts. `hocket plan show all_reduce hierarchical --hosts 4,4,2` shows another arrangement.
 """
 
 PICTURES = """\
 ## The pictures
 
-What each page of `hocket/plans/algorithms` begins with.
+What each page of `hocket/plans/algorithms` begins with, and the messages of its algorithms over {drawn} ranks: step by
+step from top to bottom; whole lines end in a fold, dashed ones in a copy, and the numbers are chunks. The same, over as
+many ranks as you like, with `hocket plan draw all_reduce ring -n {drawn} --svg FILE`; and
+
+```console
+$ hocket plan draw all_reduce ring,two_shot,recursive_halving -n {drawn} --html FILE
+```
+
+makes a page that plays them side by side, with numbers that are summed.
 """
 
 WORDS = {
@@ -76,7 +90,7 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD.format(confusion=confusion()), TABLES.format(sizes=", ".join(map(str, SIZES)))]
     parts += [f"### {name}\n\n{collective(name)}" for name in COLLECTIVES]
-    return "\n".join([*parts, PICTURES, *pictures()])
+    return "\n".join([*parts, PICTURES.format(drawn=DRAWN), *heads()])
 
 
 def confusion() -> str:
@@ -107,10 +121,27 @@ def collective(name: str) -> str:
     return "".join(said) + "\n" + table([*head, *["bytes folded per rank, × S"] * reduces, "facts"], rows)
 
 
-def pictures() -> list[str]:
-    """The head of every page, once."""
-    pages = {module.__name__.split(".")[-1]: module for module in map(inspect.getmodule, ALGORITHMS.values()) if module}
-    return [f"### {name}\n\n```text\n{inspect.getdoc(module)}\n```\n" for name, module in pages.items()]
+def heads() -> list[str]:
+    """The head of every page, once, and the pictures of its algorithms."""
+    pages: dict[str, list[tuple[str, str]]] = {}
+    for name, function in ALGORITHMS.items():
+        pages.setdefault(function.__module__, []).append(name)
+    parts = []
+    for module, drawn in pages.items():
+        images = "\n".join(f"![{' '.join(name)} over {DRAWN} ranks]({FOLDER.name}/{file(*name)})" for name in drawn)
+        head = inspect.getdoc(sys.modules[module])
+        parts.append(f"### {module.rpartition('.')[2]}\n\n```text\n{head}\n```\n\n{images}\n")
+    return parts
+
+
+def pictures() -> dict[str, str]:
+    """The files of the folder of pictures, and what is in them."""
+    return {file(*name): svg(plan(*name, DRAWN)) for name in ALGORITHMS}
+
+
+def file(collective: str, algorithm: str) -> str:
+    """What the picture of an algorithm is called."""
+    return f"{collective}-{algorithm}.svg"
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
@@ -121,3 +152,8 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    FOLDER.mkdir(exist_ok=True)
+    for path in FOLDER.glob("*.svg"):
+        path.unlink()
+    for name, text in pictures().items():
+        (FOLDER / name).write_text(text)

@@ -94,7 +94,7 @@ def bench(
         typer.Option(
             "-a",
             "--algorithm",
-            help="Of `hocket show`, or mine.py:ring; several with commas take turns. [default: hocket's choice]",
+            help="Of `hocket plan list`, or mine.py:ring; several with commas take turns. [default: hocket's choice]",
         ),
     ] = "",
     memory: Annotated[
