@@ -14,7 +14,7 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.draw.scene import Message, scene
 from hocket.plans.draw.summary import summary
-from hocket.plans.draw.svg import svg
+from hocket.plans.draw.svg import svg, told
 from hocket.plans.draw.terminal import diagram
 from hocket.plans.plan import REDUCE, Plan
 
@@ -100,15 +100,16 @@ def test_an_svg_has_an_arrow_for_each_message(name: tuple[str, str]) -> None:
         drawn = ElementTree.fromstring(svg(made.plan))
         steps = [node for node in drawn.iter(f"{SVG}g") if node.get("class", "").startswith("step")]
         for step, node in zip(made.steps, steps, strict=True):
-            arrows = [path for path in node.iter(f"{SVG}path") if path.get("class") in ("fold", "copy")]
-            told = [
-                f"r{m.source} → r{m.target}: {made.said(m.chunks)} {'folded' if m.folds else 'copied'}" for m in step
-            ]
-            assert [arrow[0].text for arrow in arrows] == told
-            assert [arrow.get("class") == "fold" for arrow in arrows] == [m.folds for m in step]
-            for message, arrow in zip(step, arrows, strict=True):
-                x, _, x2, _ = map(float, re.findall(r"[\d.]+", arrow.get("d", "")))
-                assert (x < x2) == (message.source < message.target)
+            arrows = {
+                path[0].text: (group.get("class"), [float(at) for at in re.findall(r"[\d.]+", path.get("d", ""))])
+                for group in node
+                for path in group
+                if group.tag == f"{SVG}g"
+            }
+            assert len(arrows) == len(step)
+            for message in step:
+                kind, (x, _, x2, _) = arrows[told(message, made)]
+                assert (kind == "fold", x < x2) == (message.folds, message.source < message.target)
 
 
 def test_an_svg_stays_within_its_frame() -> None:

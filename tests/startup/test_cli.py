@@ -35,6 +35,16 @@ def test_version(hocket: Hocket) -> None:
     assert hocket.run("--version").stdout == f"hocket {version('hocket')}\n"
 
 
+def test_commands_of_plans_and_their_old_names(hocket: Hocket) -> None:
+    text = hocket.run("plan", "--help").stdout
+    assert all(f" {name} " in text for name in ("list", "show", "check", "count", "draw"))
+    for arguments in (("show", "all_reduce", "ring", "-n", "3"), ("check", "all_reduce", "ring", "-n", "1-4")):
+        assert hocket.run(*arguments).stdout == hocket.run("plan", *arguments).stdout != ""
+    said = hocket.run("--help").stdout
+    assert " plan " in said
+    assert " show " not in said
+
+
 def test_info(hocket: Hocket) -> None:
     facts = json.loads(hocket.run("info", "--json").stdout)
     assert facts["hocket"] == version("hocket")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
+from itertools import groupby
 
 import numpy as np
 
@@ -23,20 +24,25 @@ from .scene import Message, Scene, scene
 MOST_RANKS = 64
 LEFT, TOP, RIGHT, FOOT = 56, 86, 28, 52  # pixels around the diagram
 LEAST = 560
-GAP, DOT, RING = 30, 2.6, 6.5  # between two steps; the radius of an end, and of ⊕
+GAP, RING = 30, 6.5  # between two steps; the radius of ⊕
 
 STYLE = """\
 svg{color-scheme:light dark;font:12px ui-sans-serif,system-ui,"Segoe UI",Helvetica,Arial,sans-serif}
 .page{fill:#fff}.band{fill:#f6f7f9}.life{stroke:#d3d8e0}.text{fill:#1c2430}.dim{fill:#667085}
 .head{font-size:15px;font-weight:600}.c{text-anchor:middle}.e{text-anchor:end}
-.fold,.copy{fill:none}.fold{stroke:#c2410c}.copy{stroke:#0b6bb8;stroke-dasharray:5 3}
-.tip{fill:#0b6bb8}.dot{fill:#475467}.plus{fill:#fff;stroke:#c2410c;stroke-width:1.6}
-.label{fill:#1c2430;font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:3.5px;stroke-linejoin:round}
+.fold,.copy{fill:none}.fold{stroke:#c2410c}.copy{stroke:#0b6bb8;stroke-dasharray:5 3}.copy path{marker-end:url(#tip)}
+.tip{fill:#0b6bb8}.dot{stroke:#475467;stroke-width:5;stroke-linecap:round}.plus{fill:#fff;stroke:#c2410c;stroke-width:1.6}
+.label{fill:#1c2430;font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}
 .odd .label{stroke:#f6f7f9}
 @media(prefers-color-scheme:dark){.page{fill:#11161d}.band{fill:#171e27}.life{stroke:#343e4b}.text,.label{fill:#e6eaf0}
-.dim{fill:#96a1b0}.fold,.plus{stroke:#fb923c}.copy{stroke:#5cb8ff}.tip{fill:#5cb8ff}.dot{fill:#b4bdc9}.plus{fill:#11161d}
+.dim{fill:#96a1b0}.fold,.plus{stroke:#fb923c}.copy{stroke:#5cb8ff}.tip{fill:#5cb8ff}.dot{stroke:#b4bdc9}.plus{fill:#11161d}
 .label{stroke:#11161d}.odd .label{stroke:#171e27}}
 """
+TIP = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" '
+    'orient="auto"><path class="tip" d="M0 .8 7.6 4 0 7.2z"/></marker>'
+)
+PLUS = f'<g id="plus" class="plus"><circle r="{RING}"/><path d="M-4.3 0h8.6M0-4.3v8.6"/></g>'
 
 
 def svg(plan: Plan) -> str:
@@ -66,7 +72,7 @@ class _Picture:
                 f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height}" '
                 f'viewBox="0 0 {self.width} {height}" role="img" aria-label="{name}">',
                 f"<title>{name}</title><style>{STYLE}</style>",
-                f'<defs>{_tip("tip")}</defs>',
+                f"<defs>{TIP}{PLUS}</defs>",
                 f'<rect class="page" width="{self.width}" height="{height}" rx="8"/>',
                 *self._head(),
                 *self._steps(),
@@ -82,9 +88,9 @@ class _Picture:
     def _head(self) -> Iterator[str]:
         plan, c = self.plan, count(self.plan)
         root = f", root {plan.root}" if plan.root else ""
-        chunks = f"{plan.chunks} chunk{'s' * (plan.chunks > 1)}"
-        ranks = f"{plan.size} rank{'s' * (plan.size > 1)}"
-        costs = f"{c.rounds} rounds · {c.messages} messages · {float(c.bytes_per_rank):.3g} S sent by the busiest rank"
+        ranks, chunks = _many(plan.size, "rank"), _many(plan.chunks, "chunk")
+        costs = f"{_many(c.rounds, 'round')} · {_many(c.messages, 'message')} · "
+        costs += f"{float(c.bytes_per_rank):.3g} S sent by the busiest rank"
         yield _text(20, 28, f"{plan.collective} {plan.algorithm}", "text head")
         yield _text(20, 48, f"{ranks}{root}, {chunks} · {costs}", "dim")
         for rank in range(plan.size):
@@ -105,26 +111,24 @@ class _Picture:
             top += height + GAP
 
     def _step(self, step: tuple[Message, ...], y: float, y2: float) -> Iterator[str]:
-        for message in step:
-            yield self._arrow(message, y, y2)
-        for rank in sorted({message.source for message in step}):
-            yield f'<circle class="dot" cx="{self.x(rank):g}" cy="{y:g}" r="{DOT}"/>'
-        for rank in sorted({message.target for message in step if message.folds}):
-            x, arm = self.x(rank), RING - 2.2
-            yield f'<circle class="plus" cx="{x:g}" cy="{y2:g}" r="{RING}"/>'
-            yield f'<path class="plus" d="M{x - arm:g} {y2:g}h{2 * arm:g}M{x:g} {y2 - arm:g}v{2 * arm:g}"/>'
+        def look(message: Message) -> tuple[bool, int]:
+            return message.folds, len(message.chunks)
+
+        for (folds, chunks), those in groupby(sorted(step, key=look), look):
+            thick = 1.1 + 1.5 * chunks / self.plan.chunks
+            arrows = "".join(self._arrow(message, y, y2) for message in those)
+            yield f'<g class="{"fold" if folds else "copy"}" stroke-width="{thick:.2g}">{arrows}</g>'
+        dots = "".join(f"M{self.x(rank):g} {y:g}h0" for rank in sorted({message.source for message in step}))
+        yield f'<path class="dot" d="{dots}"/>'
+        folding = sorted({message.target for message in step if message.folds})
+        yield "".join(f'<use href="#plus" x="{self.x(rank):g}" y="{y2:g}"/>' for rank in folding)
         yield from self._labels(step, y, y2)
 
     def _arrow(self, message: Message, y: float, y2: float) -> str:
         x, x2 = self.x(message.source), self.x(message.target)
         short = (RING if message.folds else 2) / np.hypot(x2 - x, y2 - y)
-        kind, tip = ("fold", "") if message.folds else ("copy", ' marker-end="url(#tip)"')
-        thick = 1.1 + 1.5 * len(message.chunks) / self.plan.chunks
-        told = f"r{message.source} → r{message.target}: {self.scene.said(message.chunks)} {'folded' if message.folds else 'copied'}"
-        end = f"{x2 - short * (x2 - x):.1f} {y2 - short * (y2 - y):.1f}"
-        return (
-            f'<path class="{kind}" stroke-width="{thick:.2g}" d="M{x:g} {y:g}L{end}"{tip}><title>{told}</title></path>'
-        )
+        end = f"{x2 - short * (x2 - x):.0f} {y2 - short * (y2 - y):.0f}"
+        return f'<path d="M{x:g} {y:g}L{end}"><title>{told(message, self.scene)}</title></path>'
 
     def _labels(self, step: tuple[Message, ...], y: float, y2: float) -> Iterator[str]:
         """Which chunks, as few times as it takes: once for a rank that sends, or gets, the same with all its arrows; else
@@ -140,7 +144,7 @@ class _Picture:
             if not alone and all(len({message.chunks for message in those}) == 1 for those in ends.values()):
                 for rank, those in ends.items():
                     aside = (7, "label") if ends is sent else (-9, "label e")  # two steps' labels meet between them
-                    yield _text(self.x(rank) + aside[0], side, self.scene.said(those[0].chunks), aside[1])
+                    yield _text(self.x(rank) + aside[0], side, self._said(those[0]), aside[1])
                 return
         if len(step) <= 3 * self.plan.size:
             for message in step:
@@ -148,15 +152,16 @@ class _Picture:
                 far = abs(message.target - message.source)
                 near = (0.68 if far == 1 else 0.34) / far  # so many columns from the end with fewer arrows
                 at = 1 - near if len(sent[message.source]) > len(got[message.target]) else near
-                said = self.scene.said(message.chunks)
-                yield _text(x + at * (x2 - x), y + at * (y2 - y) + 4, said, "label c")
+                yield _text(x + at * (x2 - x), y + at * (y2 - y) + 4, self._said(message), "label c")
+
+    def _said(self, message: Message) -> str:
+        return self.scene.said(message.chunks).replace(" ", "")
 
     def _legend(self) -> Iterator[str]:
         y = self.bottom + 30
-        yield f'<path class="fold" stroke-width="1.6" d="M20 {y}H{56 - RING}"/>'
-        yield f'<circle class="plus" cx="56" cy="{y}" r="{RING}"/><path class="plus" d="M51.7 {y}h8.6M56 {y - 4.3}v8.6"/>'
+        yield f'<g class="fold" stroke-width="1.6"><path d="M20 {y}H{56 - RING}"/></g><use href="#plus" x="56" y="{y}"/>'
         yield _text(70, y + 4, "folded into what is there", "dim")
-        yield f'<path class="copy" stroke-width="1.6" d="M240 {y}H276" marker-end="url(#tip)"/>'
+        yield f'<g class="copy" stroke-width="1.6"><path d="M240 {y}H276"/></g>'
         yield _text(286, y + 4, "copied", "dim")
         if self.plan.chunks > 1:
             yield _text(360, y + 4, "numbers: which chunks", "dim")
@@ -170,11 +175,13 @@ def _height(step: tuple[Message, ...]) -> int:
     return 34 + 14 * min(fan - 1, 7) + 3 * min(far, 8)
 
 
-def _tip(name: str) -> str:
-    return (
-        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
-        f'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 .8 7.6 4 0 7.2z"/></marker>'
-    )
+def told(message: Message, made: Scene) -> str:
+    """A message in words: `r0 → r1: 2 folded`."""
+    return f"r{message.source} → r{message.target}: {made.said(message.chunks)} {'folded' if message.folds else 'copied'}"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _text(x: float, y: float, text: str, kind: str) -> str:
