@@ -84,7 +84,9 @@ def read(line: str, column: int) -> set[tuple[int, int, bool, str]]:
     """The messages in one line of a diagram: source, target, whether it folds, which chunks."""
     found = set()
     for star in re.finditer(r"[●⊕○][^ │]*", line):
-        marks = [((star.start() + m.start()) // column, *m.groups()) for m in re.finditer("([●⊕○])([^─┼●⊕○]*)", star[0])]
+        marks = [
+            ((star.start() + m.start()) // column, *m.groups()) for m in re.finditer("([●⊕○])([^─┼●⊕○]*)", star[0])
+        ]
         senders = [mark for mark in marks if mark[1] == "●"]
         takers = [mark for mark in marks if mark[1] != "●"]
         assert min(len(senders), len(takers)) == 1
@@ -135,20 +137,24 @@ def test_an_svg_stays_within_its_frame() -> None:
             "3 4 r → r+2 of 4 ranks 1, copied",
             "4 8 r → r+1 of 8 ranks 1, copied",
         ]),
-        (("all_reduce", "naive"), 16, ["0 15 15 ranks → r0 1, copied", "1 0 each rank within itself", "2 15 r0 → 15 ranks 1, copied"]),
-        (("reduce_scatter", "recursive_halving"), 16, [f"{k} 16 r ↔ r xor {1 << k} {8 >> k}, folded" for k in range(4)]),
+        (("all_reduce", "naive"), 16, [
+            "0 15 15 ranks → r0 1, copied",
+            "1 0 each rank within itself",
+            "2 15 r0 → 15 ranks 1, copied",
+        ]),
+        (("reduce_scatter", "recursive_halving"), 16, [
+            f"{k} 16 r ↔ r xor {1 << k} {8 >> k}, folded" for k in range(4)
+        ]),
     ],
 )  # fmt: skip
-def test_more_ranks_than_a_diagram_holds_are_told_in_words(
-    name: tuple[str, str], size: int, lines: list[str]
-) -> None:
+def test_more_ranks_than_a_diagram_holds_are_told_in_words(name: tuple[str, str], size: int, lines: list[str]) -> None:
     said = [" ".join(line.split()) for line in diagram(plan(*name, size)).splitlines()[1:]]
     assert said == lines
 
 
 def test_what_no_picture_holds() -> None:
     assert diagram(plan("all_reduce", "ring", 1)) == "No rank sends anything to another."
-    with pytest.raises(ValueError, match="room for 64 ranks, not 65; .* -n 8"):
+    with pytest.raises(ValueError, match=r"room for 64 ranks, not 65; .* -n 8"):
         svg(plan("all_reduce", "ring", 65))
     with pytest.raises(ValueError, match="more than the 4096 messages"):
         scene(plan("all_to_all", "direct", 65))

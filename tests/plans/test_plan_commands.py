@@ -207,7 +207,10 @@ class TestDraw:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("ring", "-n", "65", "--svg", "x"), "room for 64 ranks, not 65; draw the algorithm over fewer, such as -n 8"),
+            (
+                ("ring", "-n", "65", "--svg", "x"),
+                "room for 64 ranks, not 65; draw the algorithm over fewer, such as -n 8",
+            ),
             (("ring", "-n", "64", "--svg", "x"), "more than the 4096 messages that a picture can hold"),
             (("ring", "-n", "17", "--html", "x"), "a page has room for 16 ranks, and all_reduce ring over 17 ranks"),
             (("ring,naive", "--svg", "x"), "--svg draws one algorithm; several side by side are for --html"),
@@ -222,6 +225,6 @@ class TestDraw:
         assert words in refused(draw, "all_reduce", *arguments)
 
 
-def test_every_algorithm_is_listed_under_its_collective() -> None:
-    text = run(listing, "all_gather")[1]
-    assert [line.split()[0] for line in text.splitlines() if line.split()[0:1] and line.split()[0] in names("all_gather")] == names("all_gather")
+def test_a_collective_lists_its_own_algorithms() -> None:
+    heads = [line.split()[0] for line in run(listing, "all_gather")[1].splitlines() if line.endswith("  p")]
+    assert heads == names("all_gather")

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import islice
@@ -62,7 +63,7 @@ def given(made: Plan) -> list[Any]:
 
 def after(made: Plan, step: int) -> list[list[int]]:
     """What NumPy finds in `out` after the first steps, [rank][chunk]; GARBAGE where nothing is."""
-    first = Plan(made.collective, made.algorithm, made.size, made.root, made.chunks, lambda: [*islice(made.fronts(), step)])
+    first = replace(made, source=lambda: [*islice(made.fronts(), step)])
     there = layout(made.collective, made.size, made.chunks, made.root).out
     table = np.full(there.shape, GARBAGE)
     for row, mine, got in zip(table, there, interpret(first, given(made), np.add), strict=True):
@@ -183,7 +184,7 @@ def seen(text: str, script: str, folder: Path, *options: str) -> Cells:
     file = folder / "page.html"
     file.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
     assert BROWSER is not None
-    command = [BROWSER, "--headless", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}"]
+    command = [BROWSER, "--headless", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'me'}"]
     command += ["--no-sandbox"] * (os.getuid() == 0) + [*options, "--dump-dom", file.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     cells = Cells()
@@ -201,13 +202,16 @@ LAST = 6  # steps of the ring
 
 PRESS = """
 const log = [];
-const key = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const key = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 const click = (name) => document.querySelector(`[data-do=${name}]`).click();
 const look = (name) => log.push([name, byId("where").textContent, panels.map((panel) => (
   [...panel.cells].filter(([key]) => key.startsWith("out")).map(([key, cell]) => [key, cell.textContent])))]);
 const slide = (to) => { byId("at").value = to; byId("at").dispatchEvent(new Event("input")); };
 for (const [deed, what] of [[click, "next"], [click, "next"], [key, "ArrowRight"], [key, "ArrowLeft"], [click, "last"],
-  [click, "back"], [key, "Home"], [key, "ArrowLeft"], [key, "End"], [click, "first"], [slide, "3"]]) { deed(what); look(what); }
+  [click, "back"], [key, "Home"], [key, "ArrowLeft"], [key, "End"], [click, "first"], [slide, "3"]]) {
+  deed(what);
+  look(what);
+}
 document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: JSON.stringify(log) }));
 """
 
@@ -226,7 +230,8 @@ def test_buttons_and_keys_step_through_the_sums(tmp_path: Path) -> None:
 @in_a_browser
 def test_it_plays_to_the_end_by_itself(tmp_path: Path) -> None:
     """With chunks that fly: what they bring is there when they have landed."""
-    shown = seen(page(PLANS), 'document.querySelector("[data-do=play]").click()', tmp_path, "--virtual-time-budget=60000")
+    press = 'document.querySelector("[data-do=play]").click()'
+    shown = seen(page(PLANS), press, tmp_path, "--virtual-time-budget=60000")
     wanted = [int(total) for total in np.sum(begin(PLANS[0]), axis=0)]
     for made, panel in zip(PLANS, shown.panels, strict=True):
         assert table(panel, made) == [wanted] * made.size

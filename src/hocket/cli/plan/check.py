@@ -54,12 +54,12 @@ def _verdict(collective: str, name: str, algorithm: Algorithm, counts: range, ro
     """Whether it is right; then, for each fact, over which of the numbers of ranks it is true; else what is wrong."""
     head = {"collective": collective, "algorithm": name}
     facts: dict[int, Facts] = {}
-    for size in counts:
-        try:
+    try:
+        for size in counts:
             with told(name):
                 facts[size] = proved(collective, algorithm, size, root).facts
-        except typer.BadParameter as wrong:
-            return {**head, "right": False, "ranks": [size], "why": wrong.message}
+    except typer.BadParameter as wrong:
+        return {**head, "right": False, "ranks": [size], "why": wrong.message}
     true = {fact: [size for size in counts if getattr(facts[size], fact)] for fact in facts_of(collective)}
     return {**head, "right": True, "ranks": [*counts], "facts": true}
 

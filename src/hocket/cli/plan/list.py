@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import getdoc, getmodule
 from textwrap import fill
 from typing import Annotated
@@ -81,5 +81,5 @@ def _rows(collective: str, size: int, root: int, places: Places) -> Iterator[Row
             yield {**head, **figures(made, places), "facts": {fact: getattr(facts, fact) for fact in facts_of(name[0])}}
 
 
-def _line(name: str, cells: tuple[str, ...] | Iterator[str], facts: str) -> str:
+def _line(name: str, cells: Iterable[str], facts: str) -> str:
     return f"{name:<20}" + "".join(f"{cell:>11}" for cell in cells) + f"  {facts}"

@@ -1,6 +1,7 @@
 """Plans as one page that plays them: chunks that move and are summed, step by step, beside one another.
 
-The page carries the moves, and what each rank begins with; what it shows after a step it computes itself (`web/play.js`).
+The page carries the moves, and what each rank begins with. What it shows after a step it computes itself
+(`web/play.js`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def page(plans: Sequence[Plan]) -> str:
 
     Raises PlanError for a plan that names what is not there, and ValueError for one that is more than a page can show.
     """
+
     def part(name: str) -> str:
         return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 

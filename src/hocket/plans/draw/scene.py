@@ -70,8 +70,8 @@ def scene(plan: Plan, most: int = MOST_MESSAGES) -> Scene:
 
 
 def crossings(plan: Plan) -> Iterator[Crossing]:
-    """The steps of a plan, each as what crosses from rank to rank. Every chunk is followed through the buffers: it keeps
-    the number that it has in the vector, also where it waits in tmp. Beforehand comes `look`."""
+    """The steps of a plan that `look` has passed, each as what crosses from rank to rank. A chunk is followed through
+    the buffers: it keeps the number that it has in the vector, also where it waits in tmp."""
     n, chunks, tmp = plan.size, plan.chunks, plan.tmp_chunks
     base, width = np.array([0, n * chunks, 2 * n * chunks]), np.array([chunks, chunks, tmp])
     held = np.concatenate([np.tile(np.arange(chunks), 2 * n), np.tile(np.arange(tmp) % chunks, n)])

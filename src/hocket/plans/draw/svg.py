@@ -10,7 +10,6 @@ Each arrow has a title for who points at it. Colours are those of a light or a d
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
 from itertools import groupby
@@ -39,8 +38,8 @@ svg{color-scheme:light dark;font:12px ui-sans-serif,system-ui,"Segoe UI",Helveti
 .label{stroke:#11161d}.odd .label{stroke:#171e27}}
 """
 TIP = (
-    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" '
-    'orient="auto"><path class="tip" d="M0 .8 7.6 4 0 7.2z"/></marker>'
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto" '
+    'markerUnits="userSpaceOnUse"><path class="tip" d="M0 .8 7.6 4 0 7.2z"/></marker>'
 )
 PLUS = f'<g id="plus" class="plus"><circle r="{RING}"/><path d="M-4.3 0h8.6M0-4.3v8.6"/></g>'
 
@@ -131,22 +130,19 @@ class _Picture:
         return f'<path d="M{x:g} {y:g}L{end}"><title>{told(message, self.scene)}</title></path>'
 
     def _labels(self, step: tuple[Message, ...], y: float, y2: float) -> Iterator[str]:
-        """Which chunks, as few times as it takes: once for a rank that sends, or gets, the same with all its arrows; else
-        beside each arrow, where these are not too many."""
+        """Which chunks: once for a rank, where each rank that sends, or each that gets, does so with one and the same;
+        else beside each arrow, where these are not too many."""
         if self.plan.chunks == 1:
             return
-        sent, got = defaultdict(list[Message]), defaultdict(list[Message])
-        for message in step:
-            sent[message.source].append(message)
-            got[message.target].append(message)
-        alone = max(map(len, (*sent.values(), *got.values())), default=0) == 1
-        for ends, side in ((sent, y - 5), (got, y2 + 15)):
-            if not alone and all(len({message.chunks for message in those}) == 1 for those in ends.values()):
-                for rank, those in ends.items():
-                    aside = (7, "label") if ends is sent else (-9, "label e")  # two steps' labels meet between them
-                    yield _text(self.x(rank) + aside[0], side, self._said(those[0]), aside[1])
-                return
-        if len(step) <= 3 * self.plan.size:
+        sent, got = _by("source", step), _by("target", step)
+        alone = all(len(those) == 1 for those in (*sent.values(), *got.values()))
+        if not alone and _alike(sent):
+            for rank, those in sent.items():  # to the right, as what the step before left there is to the left
+                yield _text(self.x(rank) + 7, y - 5, self._said(those[0]), "label")
+        elif not alone and _alike(got):
+            for rank, those in got.items():
+                yield _text(self.x(rank) - 9, y2 + 15, self._said(those[0]), "label e")
+        elif len(step) <= 3 * self.plan.size:
             for message in step:
                 x, x2 = self.x(message.source), self.x(message.target)
                 far = abs(message.target - message.source)
@@ -159,7 +155,8 @@ class _Picture:
 
     def _legend(self) -> Iterator[str]:
         y = self.bottom + 30
-        yield f'<g class="fold" stroke-width="1.6"><path d="M20 {y}H{56 - RING}"/></g><use href="#plus" x="56" y="{y}"/>'
+        yield f'<g class="fold" stroke-width="1.6"><path d="M20 {y}H{56 - RING}"/></g>'
+        yield f'<use href="#plus" x="56" y="{y}"/>'
         yield _text(70, y + 4, "folded into what is there", "dim")
         yield f'<g class="copy" stroke-width="1.6"><path d="M240 {y}H276"/></g>'
         yield _text(286, y + 4, "copied", "dim")
@@ -167,17 +164,31 @@ class _Picture:
             yield _text(360, y + 4, "numbers: which chunks", "dim")
 
 
+def _by(end: str, step: tuple[Message, ...]) -> dict[int, list[Message]]:
+    """The messages by the rank at one of their ends."""
+    found: dict[int, list[Message]] = {}
+    for message in step:
+        found.setdefault(getattr(message, end), []).append(message)
+    return found
+
+
+def _alike(ends: dict[int, list[Message]]) -> bool:
+    """Whether all arrows at each of these ends carry the same chunks."""
+    return all(len({message.chunks for message in those}) == 1 for those in ends.values())
+
+
 def _height(step: tuple[Message, ...]) -> int:
-    """Pixels for a step: more where many arrows leave one rank, or meet in one."""
-    ends = [end for message in step for end in (("from", message.source), ("to", message.target))]
-    fan = max((ends.count(end) for end in set(ends)), default=1)
+    """Pixels for a step: more where many arrows leave one rank, or meet in one, and where they go far."""
+    fan = max(map(len, (*_by("source", step).values(), *_by("target", step).values())), default=1)
     far = max((abs(message.target - message.source) for message in step), default=1)
     return 34 + 14 * min(fan - 1, 7) + 3 * min(far, 8)
 
 
 def told(message: Message, made: Scene) -> str:
     """A message in words: `r0 → r1: 2 folded`."""
-    return f"r{message.source} → r{message.target}: {made.said(message.chunks)} {'folded' if message.folds else 'copied'}"
+    return (
+        f"r{message.source} → r{message.target}: {made.said(message.chunks)} {'folded' if message.folds else 'copied'}"
+    )
 
 
 def _many(number: int, what: str) -> str:

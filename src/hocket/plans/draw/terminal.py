@@ -34,7 +34,7 @@ COUNTED = "   ×3 three chunks"
 
 
 def diagram(plan: Plan, width: int = 80) -> str:
-    """The plan's messages, each beside the chunks that it carries, where all ranks fit into `width` characters; else what
+    """The plan's messages, each with the chunks that it carries, where all ranks fit into `width` characters; else what
     each step does, in words. Raises as `scene`."""
     column = min(WIDE, (width - LEFT) // plan.size)
     if column < NARROW:

@@ -76,15 +76,23 @@ class Panel {
 
   /** What there is after `step` steps; with `flight` milliseconds, the last of them is seen to happen. */
   show(step, flight) {
-    const at = Math.min(step, this.moves.length);
-    const made = step > 0 && step <= this.moves.length ? this.moves[step - 1] : [];
-    this.land();
-    const before = this.states[Math.max(at - 1, 0)];
-    this.fill(this.states[at], at === this.moves.length);
-    this.draw(made);
+    const steps = this.moves.length, at = Math.min(step, steps);
+    const made = step > 0 && step <= steps ? this.moves[step - 1] : [];
+    const land = () => {
+      for (const chip of this.stage.querySelectorAll(".chip")) chip.remove();
+      this.fill(this.states[at], at === steps);
+      this.draw(made);
+    };
+    clearTimeout(this.landing);
+    land();
+    if (flight && made.length && made.length <= MOST_CHIPS) {
+      this.fill(this.states[at - 1], false);
+      this.draw(made);
+      this.fly(made, flight);
+      this.landing = setTimeout(land, flight);
+    }
     this.say(at, made);
-    this.track.style.width = `${this.moves.length ? (100 * at) / this.moves.length : 100}%`;
-    if (flight && made.length <= MOST_CHIPS) this.fly(made, before, flight);
+    this.track.style.width = `${steps ? (100 * at) / steps : 100}%`;
   }
 
   fill(slots, ended) {
@@ -141,30 +149,16 @@ class Panel {
     add(this.now, "b", { class: lacking ? "wrong" : "right" }, `After ${many(steps, "step")}: ${lacking ? "✗" : "✓"} ${ended}`);
   }
 
-  /** Chips fly from where chunks were read to where they are written; what was there is shown until they land. */
-  fly(made, before, flight) {
+  /** Chips fly from where chunks are read to where they are to be written. */
+  fly(made, flight) {
     for (const { folds, from, to } of made) {
-      const cell = this.cells.get(to.key);
-      cell.dataset.after ??= cell.textContent;
-      cell.textContent = told(before.get(to.key));
       const kind = folds ? "chip folds" : "chip";
-      const chip = add(this.stage, "span", { class: kind, "aria-hidden": "true" }, told(before.get(from.key)) || "?");
+      const chip = add(this.stage, "span", { class: kind, "aria-hidden": "true" }, this.cells.get(from.key).textContent || "?");
       const [[x, y], [x2, y2]] = [this.center(from.key), this.center(to.key)];
       const at = (x, y, scale) => `translate(${x - chip.offsetWidth / 2}px, ${y - chip.offsetHeight / 2}px) scale(${scale})`;
       chip.style.left = chip.style.top = "0";
       const frames = [{ transform: at(x, y, 1) }, { transform: at((x + x2) / 2, (y + y2) / 2 - 8, 1.15) }, { transform: at(x2, y2, 0.9) }];
       chip.animate(frames, { duration: flight, easing: "ease-in-out", fill: "both" });
-    }
-    this.landing = setTimeout(() => this.land(), flight);
-  }
-
-  land() {
-    clearTimeout(this.landing);
-    for (const chip of this.stage.querySelectorAll(".chip")) chip.remove();
-    for (const cell of this.cells.values()) {
-      if (cell.dataset.after === undefined) continue;
-      cell.textContent = cell.dataset.after;
-      delete cell.dataset.after;
     }
   }
 }
