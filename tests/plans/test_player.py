@@ -105,6 +105,15 @@ def test_messages_are_counted_as_everywhere(script: MiniRacer) -> None:
         assert script.eval("moves.reduce((sum, step) => sum + messages(step), 0)") == playable(made)["messages"]
 
 
+def test_all_plans_of_a_page_begin_with_the_same_numbers() -> None:
+    text = page([plan("all_reduce", name, 12) for name in ("one_shot", "ring")])
+    (data,) = re.findall(r'<script id="plans" type="application/json">(.*?)</script>', text, re.DOTALL)
+    one_shot, ring = json.loads(data)
+    assert one_shot["out"][2] == [300]
+    assert ring["out"][2] == [*range(300, 312)]
+    assert one_shot["want"][0] == [sum(range(100, 1300, 100))]
+
+
 def lost(n: int) -> Any:
     """A sum that lacks rank 2, and what was never written."""
     yield reduce(out(0), out(np.array([1, 3])))

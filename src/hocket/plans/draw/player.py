@@ -35,7 +35,8 @@ def page(plans: Sequence[Plan]) -> str:
     def part(name: str) -> str:
         return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 
-    data = json.dumps([playable(plan) for plan in plans], separators=(",", ":")).replace("<", "\\u003c")
+    base = 10 if all(plan.chunks <= 10 for plan in plans) else 100
+    data = json.dumps([playable(plan, base) for plan in plans], separators=(",", ":")).replace("<", "\\u003c")
     parts = {"title": escape(_title(plans)), "plans.json": data}
     return re.sub(r"{{([\w.]+)}}", lambda found: parts.get(found[1]) or part(found[1]), part("page.html"))
 
@@ -48,7 +49,7 @@ def _title(plans: Sequence[Plan]) -> str:
     return f"{collective} over {size} rank{'s' * (size > 1)}: {', '.join(plan.algorithm for plan in plans)}"
 
 
-def playable(plan: Plan) -> dict[str, Any]:
+def playable(plan: Plan, base: int = 10) -> dict[str, Any]:
     """What the page knows of a plan, for JSON: its counts and moves, and three tables [size][chunks] of integers, null
     where there is nothing: what ranks give, what their outputs begin as, and what they are to get. Raises as `page`."""
     look(plan)
@@ -64,7 +65,7 @@ def playable(plan: Plan) -> dict[str, Any]:
                 f"a page has room for {most} {what}, and {plan.collective} {plan.algorithm} over {plan.size} ranks has "
                 f"{number}; play it over fewer ranks, such as -n 8"
             )
-    promise, costs, given = layout(plan.collective, plan.size, plan.chunks, plan.root), count(plan), begin(plan)
+    promise, costs, given = layout(plan.collective, plan.size, plan.chunks, plan.root), count(plan), begin(plan, base)
     return {
         "collective": plan.collective,
         "algorithm": plan.algorithm,
@@ -73,6 +74,7 @@ def playable(plan: Plan) -> dict[str, Any]:
         "chunks": plan.chunks,
         "rounds": costs.rounds,
         "messages": costs.messages,
+        "base": base,
         "bytes": float(costs.bytes_per_rank),
         "shows_inp": any(move[4] == INP for step in steps for move in step),
         "inp": _shown(given, promise.inp),
@@ -82,9 +84,9 @@ def playable(plan: Plan) -> dict[str, Any]:
     }
 
 
-def begin(plan: Plan) -> Values:
-    """The numbers that the page begins with, [size, chunks]: rank 2's chunk 3 is 33, so that it is known again."""
-    base = 10 if plan.chunks <= 10 else 100
+def begin(plan: Plan, base: int = 10) -> Values:
+    """The numbers that the page begins with, [size, chunks]: rank 2's chunk 3 is 33, so that it is known again, or 303
+    where ten digits do not tell the chunks."""
     return base * (np.arange(plan.size)[:, None] + 1) + np.arange(plan.chunks)
 
 

@@ -177,13 +177,19 @@ function go(to, moves = false) {
   for (const [name, off] of [["first", step === 0], ["back", step === 0], ["next", step === last], ["last", step === last]]) {
     document.querySelector(`[data-do=${name}]`).disabled = off;
   }
-  if (!timer) byId("said").textContent = panels.map((panel) => `${panel.plan.algorithm}: ${panel.now.textContent}`).join(" ");
+  if (!timer) announce();
+}
+
+/** To who hears the page: not while it plays. */
+function announce() {
+  byId("said").textContent = panels.map((panel) => `${panel.plan.algorithm}: ${panel.now.textContent}`).join(" ");
 }
 
 function pause() {
   clearTimeout(timer);
   timer = null;
   setPlay("Play");
+  announce();
 }
 
 function setPlay(word) {
@@ -225,6 +231,6 @@ addEventListener("keydown", (event) => {
 });
 addEventListener("resize", () => go(step));
 
-const base = plans[0].chunks > 10 ? 100 : 10;
+const { base } = plans[0];
 byId("begin").textContent = `What each rank gives can be known again: rank 2's chunk 3 is ${3 * base + 3}. A slot's colour is its chunk; it deepens with each rank that is in its sum.`;
 go(Number(new URLSearchParams(location.hash.slice(1)).get("step") ?? 0)); // page.html#step=3
