@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import PlanError
-from hocket.plans import copy, out
+from hocket.plans import copy, inp, out, tmp
 from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.draw.scene import Message, scene
@@ -162,6 +162,15 @@ def test_what_no_picture_holds() -> None:
     for picture in (svg, diagram, summary):
         with pytest.raises(PlanError, match="none of the ranks 0 to 2"):
             picture(beyond)
+
+
+def test_a_step_reads_before_it_writes() -> None:
+    def rotate(n: int) -> list[object]:
+        c = np.arange(n)
+        return [copy(tmp((c + 1) % n, 0), inp(c, c))] + [copy(tmp((c + 1) % n, 0), tmp(c, 0))] * 2
+
+    carried = [[message.chunks for message in step] for step in scene(plan("all_reduce", rotate, 3)).steps]
+    assert carried == [[(0,), (1,), (2,)], [(2,), (0,), (1,)], [(1,), (2,), (0,)]]
 
 
 def test_steps_in_which_nothing_is_sent_are_there() -> None:

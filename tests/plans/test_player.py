@@ -128,6 +128,17 @@ def test_a_wrong_plan_is_seen_to_be_wrong(script: MiniRacer) -> None:
     assert states[-1] == [[10], [10], [None]]  # NaN has no JSON
 
 
+def test_all_moves_of_a_step_read_before_any_writes(script: MiniRacer) -> None:
+    """Also where a plan may not."""
+    states = played(script, plan("broadcast", lambda n: [(copy(out(1), out(0)), copy(out(2), out(1)))], 3))
+    assert states[-1] == [[10], [10], [None]]
+
+
+def test_what_doubles_and_doubles_ends(script: MiniRacer) -> None:
+    made = plan("all_reduce", lambda n: [reduce(out(np.arange(n)), out(1 - np.arange(n)))] * 50, 2)
+    assert played(script, made)[-1] == [[30 << 49]] * 2
+
+
 @pytest.mark.parametrize(
     ("collective", "algorithm", "size", "words"),
     [

@@ -39,7 +39,7 @@ class Scene(NamedTuple):
 
     def said(self, chunks: tuple[int, ...]) -> str:
         """`0-3, 6`; `all` of several."""
-        return "all" if len(chunks) == self.plan.chunks > 1 else spans(list(chunks))
+        return "all" if len(chunks) == self.plan.chunks > 1 else spans(chunks)
 
 
 class Crossing(NamedTuple):
@@ -79,10 +79,11 @@ def crossings(plan: Plan) -> Iterator[Crossing]:
         _, f = front.singles()
         dst = base[f.dst_buf] + f.dst_rank * width[f.dst_buf] + f.dst_chunk
         src = base[f.src_buf] + f.src_rank * width[f.src_buf] + f.src_chunk
-        held[dst] = held[src]
+        came = held[src]
+        held[dst] = came
         folds = np.isin(dst, dst[f.verb == REDUCE])  # with the copy that such a fold begins with
         crosses = f.src_rank != f.dst_rank
-        yield Crossing(*(column[crosses] for column in (f.src_rank, f.dst_rank, folds, held[src])))
+        yield Crossing(*(column[crosses] for column in (f.src_rank, f.dst_rank, folds, came)))
 
 
 def _messages(crossing: Crossing) -> tuple[Message, ...]:

@@ -4,6 +4,7 @@
 
 const INP = 0, OUT = 1, TMP = 2, REDUCE = 1;
 const BUFFERS = ["inp", "out", "tmp"];
+const MOST_PARTS = 64; // of a sum that are remembered: more than a right plan has, and few where a wrong one doubles
 const UNWRITTEN = { value: NaN, of: [] };
 
 function slot(buffer, rank, chunk) {
@@ -36,7 +37,8 @@ function after(slots, moves) {
   for (const { reduces, from, to } of moves) {
     const came = slots.get(from.key) ?? UNWRITTEN;
     const held = written.get(to.key) ?? slots.get(to.key) ?? UNWRITTEN;
-    written.set(to.key, reduces ? { value: held.value + came.value, of: [...held.of, ...came.of] } : came);
+    const of = [...held.of, ...came.of].slice(0, MOST_PARTS);
+    written.set(to.key, reduces ? { value: held.value + came.value, of } : came);
   }
   return new Map([...slots, ...written]);
 }
