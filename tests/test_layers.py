@@ -36,7 +36,7 @@ PYTHON = {
     "run": "tuning plans arrays errors _core",
     "launch": "rendezvous config places words deadline errors",
     "rendezvous": "config addresses words deadline errors _core",
-    "tuning": "",
+    "tuning": "plans",
     "plans": "words deadline errors",
     "arrays": "",
     "config": "launchers addresses errors",
@@ -63,7 +63,7 @@ PAGES = {
     "two_shot": {"direct"},
     "scatter_all_gather": {"binomial_tree", "ring"},
 }
-WORDS = {"plan", "partition", "algorithms.combine", "algorithms.lanes"}
+WORDS = {"plan", "partition", "turn", "algorithms.combine", "algorithms.lanes"}
 
 # Packages beyond the standard library and NumPy, and who alone may import them: a room, or one of its files.
 PACKAGES = {

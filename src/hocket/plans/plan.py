@@ -99,6 +99,11 @@ class Front:
     def __len__(self) -> int:
         return len(self.verb)
 
+    @property
+    def base(self) -> Front:
+        """The front whose moves these are but for the names of ranks: itself, where it is no turn (`turn.py`)."""
+        return self
+
     def columns(self) -> tuple[Column, ...]:
         """The eight columns, in the order of the fields."""
         return _columns(self)
@@ -204,8 +209,11 @@ Step: TypeAlias = "Front | tuple[Front, ...]"
 Steps: TypeAlias = Iterable[Step]
 
 
-def walk(steps: Steps, whose: object, deadline: Deadline | None = None) -> Iterator[Front]:
-    """The steps one after the other, each joined into one front; those without moves too.
+def walk(
+    steps: Steps, whose: object, deadline: Deadline | None = None, *, lazily: bool = False
+) -> Iterator[Front]:
+    """The steps one after the other, each joined into one front; those without moves too. `lazily`: nobody will look
+    at the turns of a front (`turn.py`), so that their moves take no memory and do not count.
 
     Raises PlanError, which begins with `whose`, for what is no step, and where there are more of them than can be
     meant; CollectiveTimeout between two steps when the deadline has passed.
@@ -225,7 +233,7 @@ def walk(steps: Steps, whose: object, deadline: Deadline | None = None) -> Itera
             raise PlanError(
                 f"{whose}: step {number} has columns that are not int64 or differ in length{_line(iterator)}"
             )
-        moves += len(front)
+        moves += 0 if lazily and front.base is not front else len(front)
         if number >= MOST_STEPS or moves > MOST_MOVES:
             what = f"{MOST_STEPS} steps" if number >= MOST_STEPS else f"{MOST_MOVES} moves"
             raise PlanError(
@@ -283,10 +291,10 @@ class Plan:
     chunks: int
     source: Callable[[], Steps]
 
-    def fronts(self) -> Iterator[Front]:
-        """The steps in order. Steps without moves are left out."""
+    def fronts(self, *, lazily: bool = False) -> Iterator[Front]:
+        """The steps in order, without those that have no moves. `lazily`: as in `walk`."""
         steps = self.source()
-        return iter(steps) if isinstance(steps, Kept) else filter(len, walk(steps, repr(self)))
+        return iter(steps) if isinstance(steps, Kept) else filter(len, walk(steps, repr(self), lazily=lazily))
 
     def keep(self, deadline: Deadline | None = None) -> Plan:
         """The same plan with its steps made once and stored, however often this is asked."""
@@ -364,12 +372,21 @@ class Plan:
 def extent(fronts: Iterable[Front], buffers: tuple[int, ...]) -> int:
     """One more than the largest chunk index that is named in `buffers`; 0 when none is."""
     top = 0
-    for _, fs in batches(fronts):
+    for _, fs in batches(_bases(fronts)):
         f = join(*fs)
         for buf, chunk in ((f.dst_buf, f.dst_chunk), (f.src_buf, f.src_chunk)):
             named = np.logical_or.reduce([buf == of for of in buffers])
             top = max(top, int(np.max(chunk + f.count, where=named, initial=0)))
     return top
+
+
+def _bases(fronts: Iterable[Front]) -> Iterator[Front]:
+    """The fronts, of several turns of one in a row only that one: they name the same chunks."""
+    last = None
+    for front in fronts:
+        if front.base is not last:
+            yield front.base
+        last = front.base
 
 
 def batches(fronts: Iterable[Front]) -> Iterator[tuple[int, list[Front]]]:

@@ -164,7 +164,7 @@ def make(
 def streamed(collective: str, name: str, function: Algorithm, size: int, root: int) -> Plan:
     """The plan whose steps are made anew each time."""
     source = _source(collective, function, size, root)
-    steps = walk(source(), f"{collective} {name} over {size} ranks")
+    steps = walk(source(), f"{collective} {name} over {size} ranks", lazily=True)
     return Plan(collective, name, size, root, _chunks(collective, steps, size), source)
 
 

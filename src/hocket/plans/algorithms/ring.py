@@ -11,29 +11,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..plan import Steps, copy, inp, out, reduce, tmp
+from ..plan import Front, Slots, Steps, copy, inp, join, out, reduce, tmp
+from ..turn import turned
 
 
 def all_reduce(n: int) -> Steps:
     """Rounds 2(n-1), bytes sent per rank 2(n-1)/n S: no all-reduce sends fewer."""
     c = np.arange(n)  # chunk c goes twice round, less two hops:
+    there, here = out((c + 1) % n, c), out(c, c)
+    sums, spreads = reduce(there, here), copy(there, here)
     for hop in range(2 * n - 2):  # once to be summed, once to be spread
-        here, there = (c + hop) % n, (c + hop + 1) % n
-        yield (reduce if hop < n - 1 else copy)(out(there, c), out(here, c))
+        yield turned(sums if hop < n - 1 else spreads, hop, n)
 
 
 def reduce_scatter(n: int) -> Steps:
     """Rounds n-1, bytes sent per rank (n-1)/n S. Chunk c starts at rank c+1, so that it ends at rank c."""
     c = np.arange(n)
+    here, there = (c + 1) % n, (c + 2) % n
+
+    def sums(goes: Slots, came: Slots) -> Front:
+        return join(copy(goes, came), reduce(goes, inp(there, c)))
+
+    first, last, between = inp(here, c), out(there, c), sums(tmp(there, c), tmp(here, c))
     for hop in range(n - 1):
-        here, there = (c + 1 + hop) % n, (c + 2 + hop) % n
-        came = inp(here, c) if hop == 0 else tmp(here, c)
-        goes = out(there, c) if hop == n - 2 else tmp(there, c)
-        yield copy(goes, came), reduce(goes, inp(there, c))
+        if hop == 0 or hop == n - 2:
+            goes, came = last if hop == n - 2 else tmp(there, c), first if hop == 0 else tmp(here, c)
+            yield turned(sums(goes, came), hop, n)
+        else:
+            yield turned(between, hop, n)
 
 
 def all_gather(n: int) -> Steps:
     """Rounds n-1, bytes sent per rank (n-1)/n S: the second time round."""
     c = np.arange(n)
+    spreads = copy(out((c + 1) % n, c), out(c, c))
     for hop in range(n - 1):
-        yield copy(out((c + hop + 1) % n, c), out((c + hop) % n, c))
+        yield turned(spreads, hop, n)
