@@ -1,8 +1,9 @@
-"""A picture of a comparison: time over size, both logarithmic, one panel per number of ranks and hosts."""
+"""Pictures: of a comparison, time over size, both logarithmic, one panel per number of ranks and hosts; and of what
+predicted times are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,24 @@ def plot(rows: Sequence[Row], path: Path, title: str = "") -> None:
         _panel(axis, [row for row in rows if _place(row) == (collective, ranks, hosts)])
         axis.set_title(f"{collective}, {f'{ranks} ranks' if hosts == 1 else f'{hosts} hosts x {ranks // hosts}'}")
     figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def stacked(bars: Sequence[tuple[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
+    """Write `path`: a bar for each name, made up of parts in seconds. Raises as `plot`."""
+    import_module("matplotlib").use("Agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
+    figure, axis = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(bars)), layout="constrained")
+    names, left = [name for name, _ in bars], [0.0] * len(bars)
+    for part in bars[0][1]:
+        widths = [parts[part] for _, parts in bars]
+        axis.barh(names, widths, left=left, label=part)
+        left = [begin + width for begin, width in zip(left, widths, strict=True)]
+    axis.invert_yaxis()
+    axis.set_xlabel("s")
+    axis.set_title(title, fontsize="medium")
+    axis.legend(fontsize="small")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import PlanError
 from ..plans.plan import Front, Plan
 from .cluster import Cluster
 from .costed import Costed, Tariff
@@ -84,10 +85,19 @@ def simulate(plan: Plan, nbytes: int, cluster: Cluster, segments: int = 1) -> Si
             continue
         if costed is not None:
             ranks.go(costed, times)
+        _look(plan, fronts)
         held, costed, times = fronts, Costed.of(fronts, plan.size, tariff), 1
     if costed is not None:
         ranks.go(costed, times)
     return ranks.told(tariff)
+
+
+def _look(plan: Plan, fronts: tuple[Front, ...]) -> None:
+    """Raise PlanError for a rank that is none."""
+    for front in fronts:
+        for rank in (front.src_rank, front.dst_rank):
+            if rank.min() < 0 or rank.max() >= plan.size or front.count.min() < 1:
+                raise PlanError(f"{plan!r}: a move names a rank that is none of 0 to {plan.size - 1}, or no chunk")
 
 
 def _windows(fronts: Iterator[Front], segments: int) -> Iterator[tuple[Front, ...]]:
