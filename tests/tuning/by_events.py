@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 from hocket.plans.plan import REDUCE, Plan
@@ -25,6 +26,7 @@ class World:
         self.host = [h for h, size in enumerate(cluster.sizes) for _ in range(size)]
         self.place = [i for size in cluster.sizes for i in range(size)]
 
+    @cache
     def effort(self, rank: int) -> float:
         size, times = self.c.sizes[self.host[rank]], 1.0
         if self.c.cores:
@@ -36,6 +38,7 @@ class World:
     def slow(self, host: int) -> float:
         return math.prod(factor for what, which, factor in self.c.slow if (what, which) == ("host", host))
 
+    @cache
     def path(self, src: int, dst: int) -> tuple[float, list[Link]]:
         c, a, b = self.c, self.host[src], self.host[dst]
         if a == b:
@@ -125,7 +128,7 @@ def by_events(plan: Plan, nbytes: float, cluster: Cluster, segments: int = 1) ->
             for link in world.path(src, dst)[1]:
                 carried[link] += 1
                 load[link] += count
-        posted, inbox = [0] * n, list[list[Any]]([] for _ in range(n))
+        posted, inbox, outbox = [0] * n, list[list[Any]]([] for _ in range(n)), list[list[Any]]([] for _ in range(n))
         for src, step, dst in sorted(size, key=lambda m: (m[0], m[1], (m[2] - m[0]) % n)):
             posted[src] += 1
             count, (latency, links) = size[src, step, dst], world.path(src, dst)
@@ -135,6 +138,7 @@ def by_events(plan: Plan, nbytes: float, cluster: Cluster, segments: int = 1) ->
             fold = ticks(costs.reduce * world.effort(dst) * (folded[src, step, dst] * chunk))
             leaves = posted[src] * send[src]
             arrives = ready[src] + leaves + ticks(latency) + transfer
+            outbox[src].append((leaves, transfer))
             inbox[dst].append((arrives, src, step, leaves, ticks(latency), transfer, fold))
         after, after_parts, after_chain = list(ready), list(parts), list(chain)
         for r in range(n):
@@ -146,6 +150,10 @@ def by_events(plan: Plan, nbytes: float, cluster: Cluster, segments: int = 1) ->
                     clock, was, path, told = arrives, src, (src, r), (latency, transfer, leaves, 0.0)
                 clock += receive[r] + fold
                 told = (told[0], told[1], told[2] + receive[r], told[3] + fold)
+            sends = [(ready[r] + leaves + transfer, leaves, transfer) for leaves, transfer in outbox[r]]
+            out = max(sends, key=lambda each: each[0], default=(0.0, 0.0, 0.0))
+            if out[0] > clock or (path and out[0] == clock):
+                clock, was, path, told = out[0], r, None, (0.0, out[2], out[1], 0.0)
             last = ticks(costs.reduce * world.effort(r) * (own[r] * chunk))
             told = (*told[:3], told[3] + last)
             after[r] = clock + last

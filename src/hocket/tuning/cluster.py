@@ -110,6 +110,8 @@ def _cut(cluster: Cluster, text: str) -> Cut:
         raise ValueError(f"what is cut is nic=3, link=3-4 or site=0-1, not {text!r}")
     what, first, second = found[1], int(found[2]), int(found[3] or -1)
     if what == "nic":
+        if cluster.kind == "torus":
+            raise ValueError(f"{text}: a ring and a torus have no NICs, but links, such as link=0-1")
         if first >= (there := cluster.ranks if cluster.nics == "rank" else cluster.hosts):
             raise ValueError(f"{text}: there is no NIC {first}; each {cluster.nics} has one, from 0 to {there - 1}")
         return what, first, -1
@@ -118,7 +120,7 @@ def _cut(cluster: Cluster, text: str) -> Cut:
     if what == "site" and cluster.kind != "wan":
         raise ValueError(f"{text}: only a wan has sites")
     there = cluster.hosts if what == "link" else cluster.sites
-    if max(first, second) >= there or (what == "link" and not _are_neighbours(cluster.sides, first, second)):
+    if first == second or max(first, second) >= there or (what == "link" and not _are_neighbours(cluster.sides, first, second)):
         raise ValueError(f"{text}: there is no such link")
     return what, min(first, second), max(first, second)
 

@@ -110,6 +110,11 @@ class Costed:
         return self.receive + self.fold
 
     @cached_property
+    def sending(self) -> Times:
+        """Seconds from when the sender is ready until a message is out."""
+        return self.posting + self.transfer
+
+    @cached_property
     def flight(self) -> Times:
         """Seconds from when the sender is ready until a message has arrived."""
         return self.posting + self.latency + self.transfer
@@ -148,11 +153,21 @@ class Costed:
     @cached_property
     def alone(self) -> npt.NDArray[np.float64]:
         """What comes to a rank that waits for nobody, [what, rank], as the simulator keeps it: seconds in all, their
-        parts, and no messages."""
+        parts, and no messages. It takes what it gets, or sends, whichever is longer."""
         n = len(self.posts)
-        processor = self.posts + np.bincount(self.dst, self.receive, n)
-        reduction = self.own + np.bincount(self.dst, self.fold, n)
-        return np.stack((processor + reduction, *np.zeros((2, n)), processor, reduction, np.zeros(n)))
+        receive, fold = np.bincount(self.dst, self.receive, n), np.bincount(self.dst, self.fold, n)
+        sends, longest = np.zeros(n), np.zeros(n, np.int64)
+        np.maximum.at(sends, self.src, self.sending)
+        (last,) = np.nonzero(self.sending[::-1] == sends[self.src[::-1]])
+        longest[self.src[::-1][last]] = len(self.src) - 1 - last  # of several, the first
+        takes = self.posts + receive + fold
+        (rank,) = np.nonzero(sends > takes)
+        parts = np.stack((takes, *np.zeros((2, n)), self.posts + receive, fold, np.zeros(n)))
+        message = longest[rank]
+        nothing = np.zeros(len(rank))
+        parts[:, rank] = sends[rank], nothing, self.transfer[message], self.posting[message], nothing, nothing
+        parts[[0, 4]] += self.own
+        return parts
 
 
 def _messages(fronts: tuple[Front, ...], size: int) -> tuple[Column, Times, Times, Times]:

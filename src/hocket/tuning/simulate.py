@@ -9,7 +9,8 @@ their steps in order: rank r is done with all before a step at ready[r], which i
               links takes: alone(b) min(c, B / b) for the c messages and B bytes that the link carries in this step
     is taken  a rank that has posted all takes what arrived first first, each for receive + reduce (the bytes of it that
               are folded); of two at once that of the lower rank
-    ready     when all is taken, and what the rank folds of its own is, too
+    ready     when all is taken, and all that it sends is out (the transfers are over), and then what it folds of its
+              own is folded, too
 
 `send`, `receive` and `reduce` take as many times as long as a rank is slow or shares cores. Copies within a rank are
 free: the engine makes them as it reads. Every one of these durations is a whole number of ticks of 2^-42 s, so that
@@ -156,7 +157,7 @@ class _Ranks:
         waited, came, added = np.full(n, -1), np.arange(n), costed.alone.copy()
         if len(to):
             latest = np.maximum.reduceat(ends, first)
-            (waits,) = np.nonzero(latest > ready[to] + costed.posts[to] + left[first])
+            (waits,) = np.nonzero(latest + costed.own[to] > ready[to] + costed.alone[0, to])
             at = np.flatnonzero(ends == np.repeat(latest, np.diff(first, append=len(ends))))
             at = at[np.searchsorted(at, first[waits])]  # the first of those that are the latest
             message, rank = order[at], to[waits]

@@ -36,6 +36,7 @@ _OTHERS = ("cores", "nics", "ranks", "oversubscription", "leaf", "rates", "dista
 _ONLY = {
     "oversubscription": ("fat-tree", "rail"),
     "leaf": ("fat-tree",),
+    "nics": ("flat", "fat-tree", "rail", "wan"),
     "ranks": ("torus",),
     "between": ("wan",),
     "distance": ("wan",),
