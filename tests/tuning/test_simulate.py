@@ -97,13 +97,13 @@ def test_leaps_land_where_steps_do(
     for n in (2, 3, 19):
         for text in ("flat:x8", "flat:x1,send=20us", "ring:x2"):
             where = cluster(text, n)
-            if rng.random() < 0.5:
-                where = where.slowed(f"rank={rng.randrange(n)}:{rng.choice((2, 500))}x")
+            for _ in range(rng.randrange(3)):
+                where = where.slowed(f"rank={rng.randrange(n)}:{rng.choice((1.1, 3, 500))}x")
             made = plan(name[0], function, n)  # type: ignore[arg-type]
             agree(made, 1 << 20, where, segments)
             leapt = simulate(made, 1 << 20, where, segments)
             with monkeypatch.context() as patch:
-                patch.setattr(simulated, "_goes_on", lambda *_: False)
+                patch.setattr(simulated, "_lasting", lambda *_: 0)
                 assert simulate(made, 1 << 20, where, segments) == leapt
 
 

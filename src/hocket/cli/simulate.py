@@ -167,6 +167,8 @@ def _show(said: str, rows: list[Row], left_out: dict[str, str]) -> None:
 def _why(rows: list[Row]) -> list[str]:
     """Which is best, and what its critical path consists of."""
     best, took = rows[0].algorithm, rows[0].took
+    if not took.seconds:
+        return ["\nNothing moves, and nothing takes time."]
     beside = f", {three(rows[1].took.seconds / took.seconds)} times as fast as {rows[1].algorithm}" if rows[1:] else ""
     words = ("latency", "bytes on links", "processors", "folding")
     parts = sorted(zip(_shares(took), words, strict=True), reverse=True)

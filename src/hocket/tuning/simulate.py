@@ -17,8 +17,8 @@ free: the engine makes them as it reads. Every one of these durations is a whole
 sums are exact up to 2048 s, and do not depend on the order in which they are taken.
 
 What is **exploited**: adding a number to all of `ready` adds it to the next `ready`, since a step only takes maxima and
-sums. So where steps look the same (turns of one front, `plans/turn.py`, that is the same from every rank) and `_goes_on`
-knows that each rank will wait for the same message in all of them, k of them are gone through in log k. Such systems are
+sums. So where steps look the same (turns of one front, `plans/turn.py`, that is the same from every rank) and `_lasting`
+knows that each rank will wait for the same message in k of them, these are gone through in log k. Such systems are
 the subject of Baccelli, Cohen, Olsder & Quadrat, "Synchronization and linearity", 1992. The costs are those of LogP
 (Culler et al., PPoPP 1993) with the bytes of LogGP (Alexandrov et al., SPAA 1995), and links that are shared.
 """
@@ -138,15 +138,15 @@ class _Ranks:
             waited, came, added = self._step(costed)
             self._count(costed)
             rounds = [new - old for new, old in zip((self.sent_clock, self.got_clock), clocks, strict=True)]
-            times, jumps = times - 1, 0
-            if times and all((x == x[0]).all() for x in rounds) and _goes_on(self.state[0] - ready, waited, costed):
-                self.state = _repeated(self.state, came, added, times)
+            times, leap = times - 1, 0
+            if times and all((x == x[0]).all() for x in rounds):
+                leap = _lasting(self.state[0] - ready, waited, came, costed, times)
+                self.state = _repeated(self.state, came, added, leap)
                 self.sent_clock, self.got_clock = (
-                    x + times * y[0] for x, y in zip((self.sent_clock, self.got_clock), rounds, strict=True)
+                    x + leap * y[0] for x, y in zip((self.sent_clock, self.got_clock), rounds, strict=True)
                 )
-                times, jumps = 0, times
-            self._keep(_Logged(self.steps, 1 + jumps, costed, waited))
-            self.steps += 1 + jumps
+            self._keep(_Logged(self.steps, 1 + leap, costed, waited))
+            self.steps, times = self.steps + 1 + leap, times - leap
 
     def _step(self, costed: Costed) -> tuple[Column, Column, Times]:
         """One step. The message that each rank waited for, or -1; whose time it goes on from; and what comes to that."""
@@ -158,8 +158,10 @@ class _Ranks:
         if len(to):
             latest = np.maximum.reduceat(ends, first)
             (waits,) = np.nonzero(latest + costed.own[to] > ready[to] + costed.alone[0, to])
-            at = np.flatnonzero(ends == np.repeat(latest, np.diff(first, append=len(ends))))
-            at = at[np.searchsorted(at, first[waits])]  # the first of those that are the latest
+            at = waits
+            if not costed.is_single:
+                at = np.flatnonzero(ends == np.repeat(latest, np.diff(first, append=len(ends))))
+                at = at[np.searchsorted(at, first[waits])]  # the first of those that are the latest
             message, rank = order[at], to[waits]
             waited[rank], came[rank] = message, costed.src[message]
             own, rest = costed.own[rank], costed.latency[message] + costed.transfer[message]
@@ -228,16 +230,32 @@ class _Logged(NamedTuple):
         return len(self.waited) + 12 * len(self.costed.src)
 
 
-def _goes_on(later: Times, waited: Column, costed: Costed) -> bool:
-    """Whether equal steps will go on as one has that made ranks later by so much: each waiting for the same message.
+def _lasting(later: Times, waited: Column, came: Column, costed: Costed, times: int) -> int:
+    """For how many further equal steps, of `times`, each rank is known to wait as in one that made ranks `later` by so
+    much, `came` being those whose time they went on from.
 
-    Either all were made later by the same time. Or each rank got one message and waited for it: then it became later by
-    what the one that it waited for had become in the step before, so that delays travel with the messages; and as none
-    of them is shorter than what the slowest rank takes alone, all will wait for ever.
+    If all became later by the same time, for all of them. Else where no rank gets more than one message: a rank that
+    waits becomes later by what its sender became later by in the step before, so that delays travel with the messages,
+    and one that waits for nobody by what it takes alone. The first goes on waiting as long as what travels to it is
+    more than it takes alone, and the other need not begin to as long as it is no more.
     """
     if (later == later[0]).all():
-        return True
-    return costed.is_single and bool((waited >= 0).all() and later.min() > costed.alone[0].max())
+        return times
+    if not costed.is_single:
+        return 0
+    source, alone = np.arange(len(later)), costed.alone[0]
+    source[costed.dst] = costed.src
+    waits, gets = waited >= 0, source != np.arange(len(later))
+    frees = gets & ~waits
+    if later.min() > alone[waits].max(initial=0) and later.max() <= alone[frees].min(initial=np.inf):
+        return times
+    least, most, lasts = later, later, 0  # of what comes to a rank from so many before it
+    while max(1, 2 * lasts) <= times:
+        if (least[source] <= alone)[waits].any() or (most[source] > alone)[frees].any():
+            break
+        lasts = max(1, 2 * lasts)
+        least, most, came = np.minimum(least, least[came]), np.maximum(most, most[came]), came[came]
+    return lasts
 
 
 def _repeated(state: Times, came: Column, added: Times, times: int) -> Times:
