@@ -23,7 +23,7 @@ import yaml
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md")
+NAMES = ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md", "simulate.md")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in NAMES)]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -213,3 +213,12 @@ def test_the_longest_plan_of_the_book_fits() -> None:
     n = 4096
     assert 2 * (n - 1) <= hocket.plans.plan.MOST_STEPS
     assert 2 * (n - 1) * n <= hocket.plans.plan.MOST_MOVES
+
+
+def test_what_is_longer_is_refused_before_there_is_memory_for_it() -> None:
+    """A ring over 16 384 ranks may be made, since its steps are turns of one front, but not be looked at."""
+    made = plan("all_reduce", "ring", 16384)
+    assert made.chunks == 16384
+    for ask in (hocket.check, draw, count):
+        with pytest.raises(PlanError, match="more than 33554432 moves"):
+            ask(made)

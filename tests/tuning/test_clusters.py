@@ -17,7 +17,9 @@ from hocket.tuning.units import per_byte, pieces, seconds
 
 
 def test_units() -> None:
-    assert [seconds(text) for text in ("2us", "1.5 ms", "3s", "10ns", "4µs")] == pytest.approx([2e-6, 1.5e-3, 3, 1e-8, 4e-6])
+    assert [seconds(text) for text in ("2us", "1.5 ms", "3s", "10ns", "4µs")] == pytest.approx(
+        [2e-6, 1.5e-3, 3, 1e-8, 4e-6]
+    )
     rates = [1 / per_byte(text) for text in ("100Gbit/s", "12.5GB/s", "1GiB/s", "8bit", "1MiB/s", "10Mbit")]
     assert rates == pytest.approx([12.5e9, 12.5e9, 2**30, 1, 2**20, 1.25e6])
     assert per_byte("inf") == 0
@@ -53,7 +55,12 @@ def test_a_line_says_it_all() -> None:
     assert (made.ranks, made.hosts, made.places[7:9]) == (512, 64, (0, 1))
     assert made.effort.tolist() == [2.0] * 512
     wan = cluster("wan:2x3x4,between=1Gbit/s,distance=5ms")
-    assert (wan.sites, wan.hosts, wan.rates[0][1], wan.distances[1][0]) == (2, 6, pytest.approx(8e-9), pytest.approx(5e-3))
+    assert (wan.sites, wan.hosts, wan.rates[0][1], wan.distances[1][0]) == (
+        2,
+        6,
+        pytest.approx(8e-9),
+        pytest.approx(5e-3),
+    )
 
 
 FILE = {

@@ -27,7 +27,11 @@ CLUSTERS = (
     "rail:x4,oversubscription=3,hop=1us",
     "ring:x1",
 )
-SIZED = {12: ("torus:2x3,ranks=2", "wan:3x2x2", "torus:3x4"), 64: ("torus:4x4x4", "wan:2x4x8,distance=1ms"), 27: ("torus:3x3x3",)}
+SIZED = {
+    12: ("torus:2x3,ranks=2", "wan:3x2x2", "torus:3x4"),
+    64: ("torus:4x4x4", "wan:2x4x8,distance=1ms"),
+    27: ("torus:3x3x3",),
+}
 
 
 def agree(made: Plan, nbytes: int, where: Cluster, segments: int = 1) -> None:
@@ -65,7 +69,9 @@ def both_ways(n: int) -> Steps:
     right = reduce(out((c + 1) % n, c), out(c, c))
     left = reduce(out((c - 1) % n, c + n), out(c, c + n))
     for hop in range(2 * n):
-        yield (turned(right, hop, n), turned(left, -hop, n)) if hop % 5 == 4 else turned(right if hop % 2 else left, 0, n)
+        yield (
+            (turned(right, hop, n), turned(left, -hop, n)) if hop % 5 == 4 else turned(right if hop % 2 else left, 0, n)
+        )
 
 
 def lopsided(n: int) -> Steps:
@@ -182,7 +188,10 @@ def test_segments_follow_each_other_through_a_chain() -> None:
     ("text", "seconds"),
     [
         (f"1x2,{BARE}", 4e-6 + 0.5),
-        (f"1x2,{BARE}".replace("shm=2GB/s", "shm=2GB/s:500MiB:1GB/s"), 4e-6 + 500 * 2**20 * 0.5e-9 + (1e9 - 500 * 2**20) * 1e-9),
+        (
+            f"1x2,{BARE}".replace("shm=2GB/s", "shm=2GB/s:500MiB:1GB/s"),
+            4e-6 + 500 * 2**20 * 0.5e-9 + (1e9 - 500 * 2**20) * 1e-9,
+        ),
         (f"1x2,{BARE},cores=1", 1e-6 + 2 * 3e-6 + 1.0),
         (f"fat-tree:2x1,leaf=1,oversubscription=4,{BARE}", 13e-6 + 4),
         (f"wan:2x1x1,between=8Gbit/s,distance=1s,{BARE}", 13e-6 + 1 + 1),

@@ -183,11 +183,15 @@ def _why(rows: list[Row]) -> list[str]:
     if len(took.path) < took.messages:
         lines.append(f"Only the last {len(took.path)} of them are known.")
     if slowest:
-        lines.append("What takes longest on their way: " + ", ".join(f"{k} {n} times" for k, n in slowest.most_common()) + ".")
+        lines.append(
+            "What takes longest on their way: " + ", ".join(f"{k} {n} times" for k, n in slowest.most_common()) + "."
+        )
     hops = list(took.path)
     for hop in hops if len(hops) <= WHOLE else [*hops[:SHOWN], None, *hops[-SHOWN:]]:
         lines.append(
-            f"  step {hop.step}: r{hop.src} to r{hop.dst} ({hop.link})" if hop else f"  ... {len(hops) - 2 * SHOWN} more"
+            f"  step {hop.step}: r{hop.src} to r{hop.dst} ({hop.link})"
+            if hop
+            else f"  ... {len(hops) - 2 * SHOWN} more"
         )
     return lines
 

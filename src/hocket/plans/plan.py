@@ -209,9 +209,7 @@ Step: TypeAlias = "Front | tuple[Front, ...]"
 Steps: TypeAlias = Iterable[Step]
 
 
-def walk(
-    steps: Steps, whose: object, deadline: Deadline | None = None, *, lazily: bool = False
-) -> Iterator[Front]:
+def walk(steps: Steps, whose: object, deadline: Deadline | None = None, *, lazily: bool = False) -> Iterator[Front]:
     """The steps one after the other, each joined into one front; those without moves too. `lazily`: nobody will look
     at the turns of a front (`turn.py`), so that their moves take no memory and do not count.
 

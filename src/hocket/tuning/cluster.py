@@ -116,11 +116,17 @@ def _cut(cluster: Cluster, text: str) -> Cut:
             raise ValueError(f"{text}: there is no NIC {first}; each {cluster.nics} has one, from 0 to {there - 1}")
         return what, first, -1
     if what == "link" and cluster.kind != "torus":
-        raise ValueError(f"{text}: only in a ring and a torus have two hosts a link of their own; nic={first} is cut here")
+        raise ValueError(
+            f"{text}: only in a ring and a torus have two hosts a link of their own; nic={first} is cut here"
+        )
     if what == "site" and cluster.kind != "wan":
         raise ValueError(f"{text}: only a wan has sites")
     there = cluster.hosts if what == "link" else cluster.sites
-    if first == second or max(first, second) >= there or (what == "link" and not _are_neighbours(cluster.sides, first, second)):
+    if (
+        first == second
+        or max(first, second) >= there
+        or (what == "link" and not _are_neighbours(cluster.sides, first, second))
+    ):
         raise ValueError(f"{text}: there is no such link")
     return what, min(first, second), max(first, second)
 

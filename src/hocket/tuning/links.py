@@ -1,10 +1,10 @@
 """The links of a cluster, numbered, and over which of them messages go.
 
-    0 .. n-1      shared memory, as rank r reads it          then, by the kind of the cluster:
-    then H        the memory of host h, for all its ranks    fat-tree  each leaf's way up, and its way down
-    then P, P     each NIC out, and each NIC in              rail      each rail's way up, and its way down
-                  (not in a torus, whose links end           torus     from each host along each side, forth and back
-                  at the hosts themselves)                   wan       from each site to each site
+0 .. n-1      shared memory, as rank r reads it          then, by the kind of the cluster:
+then H        the memory of host h, for all its ranks    fat-tree  each leaf's way up, and its way down
+then P, P     each NIC out, and each NIC in              rail      each rail's way up, and its way down
+              (not in a torus, whose links end           torus     from each host along each side, forth and back
+              at the hosts themselves)                   wan       from each site to each site
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class Links:
             return self._through_torus(self.host_of[src], self.host_of[dst])
         out, in_ = self.port[src], self.port[dst]
         for rank in (*src[out < 0][:1].tolist(), *dst[in_ < 0][:1].tolist()):
-            raise ValueError(f"rank {rank} cannot be reached from other hosts: its NIC is cut, and no other one is left")
+            raise ValueError(
+                f"rank {rank} cannot be reached from other hosts: its NIC is cut, and no other one is left"
+            )
         rows, before = np.arange(len(src)), self.fabric - 2 * self.ports
         uses: Uses = [(rows, before + out), (rows, before + self.ports + in_)]
         more = np.zeros(len(src))
@@ -156,7 +158,9 @@ class Links:
             bad = np.zeros(len(here), bool)
             bad[message[np.isin(link, gone)]] = True
             good, (rows,) = ~bad[message], np.nonzero(bad)
-            other, around = _in_groups(here[rows], there[rows], self.cluster.hosts, self._around, np.zeros(len(rows)), [])
+            other, around = _in_groups(
+                here[rows], there[rows], self.cluster.hosts, self._around, np.zeros(len(rows)), []
+            )
             hops[rows] = other
             uses = [(message[good], link[good]), *((rows[which], links) for which, links in around)]
         return (hops - 1) * self.cluster.costs.hop, uses

@@ -54,7 +54,9 @@ def cluster(text: str, ranks: int | None = None) -> Cluster:
     except ValueError as error:
         raise ValueError(f"{text}: {error}") from error
     if ranks is not None and made.ranks != ranks:
-        raise ValueError(f"{text}: this cluster has {made.ranks} ranks, not {ranks}; flat:x8 has as many hosts as it takes")
+        raise ValueError(
+            f"{text}: this cluster has {made.ranks} ranks, not {ranks}; flat:x8 has as many hosts as it takes"
+        )
     return made
 
 
@@ -170,11 +172,10 @@ def _wan(made: Cluster, said: Mapping[str, Any]) -> Cluster:
         rows = said.get(key)
         if rows is None:
             return ((default,) * made.sites,) * made.sites
-        if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != made.sites for row in rows):
+        lists = rows if isinstance(rows, list) else []
+        if [len(row) if isinstance(row, list) else 0 for row in lists] != [made.sites] * made.sites:
             raise ValueError(f"{key} is a matrix of {made.sites} by {made.sites}")
-        if len(rows) != made.sites:
-            raise ValueError(f"{key} is a matrix of {made.sites} by {made.sites}")
-        return tuple(tuple(_read(key, how, value) for value in row) for row in rows)
+        return tuple(tuple(_read(key, how, value) for value in row) for row in lists)
 
     def rate(value: Any) -> float:
         return math.inf if str(value) == "0" else per_byte(value)
