@@ -1,5 +1,5 @@
-"""The model of hocket.tuning.simulate once more, event by event: loops over moves, dictionaries, and nothing shared with
-it but the values of a cluster's fields and the words of a plan."""
+"""The model of hocket.tuning.simulate once more, event by event: loops over moves, dictionaries, and nothing shared
+with it but the values of a cluster's fields and the words of a plan."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class World:
     def __init__(self, cluster: Cluster) -> None:
         self.c = cluster
         self.host = [h for h, size in enumerate(cluster.sizes) for _ in range(size)]
+        self.effort, self.path = cache(self._effort), cache(self._path)  # for as long as this one lives
         self.place = [i for size in cluster.sizes for i in range(size)]
 
-    @cache
-    def effort(self, rank: int) -> float:
+    def _effort(self, rank: int) -> float:
         size, times = self.c.sizes[self.host[rank]], 1.0
         if self.c.cores:
             times = max(1.0, size / self.c.cores)
@@ -38,8 +38,7 @@ class World:
     def slow(self, host: int) -> float:
         return math.prod(factor for what, which, factor in self.c.slow if (what, which) == ("host", host))
 
-    @cache
-    def path(self, src: int, dst: int) -> tuple[float, list[Link]]:
+    def _path(self, src: int, dst: int) -> tuple[float, list[Link]]:
         c, a, b = self.c, self.host[src], self.host[dst]
         if a == b:
             return c.costs.local, [("shm", dst), ("memory", a)]

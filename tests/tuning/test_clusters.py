@@ -93,7 +93,7 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(text)
     (tmp_path / "a.json").write_text(json.dumps(FILE))
     if sys.version_info < (3, 11):
-        with pytest.raises(ValueError, match="TOML needs Python 3.11; the same keys may be in a .json"):
+        with pytest.raises(ValueError, match=r"TOML needs Python 3\.11; the same keys may be in a \.json"):
             cluster(str(tmp_path / "a.toml"))
     else:
         assert cluster(str(tmp_path / "a.toml")) == cluster(str(tmp_path / "a.json"))

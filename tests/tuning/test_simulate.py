@@ -30,7 +30,6 @@ CLUSTERS = (
 SIZED = {
     12: ("torus:2x3,ranks=2", "wan:3x2x2", "torus:3x4"),
     64: ("torus:4x4x4", "wan:2x4x8,distance=1ms"),
-    27: ("torus:3x3x3",),
 }
 
 
@@ -48,8 +47,8 @@ def agree(made: Plan, nbytes: int, where: Cluster, segments: int = 1) -> None:
 def test_every_algorithm_takes_what_it_takes_event_by_event(collective: str, algorithm: str) -> None:
     rng = random.Random(f"{SEED} {collective} {algorithm}")
     print("seed", SEED)
-    for n in (1, 2, 7, 12, rng.randrange(3, 24), rng.choice((27, 64))):
-        for text in rng.sample((*CLUSTERS, *SIZED.get(n, ())), 2):
+    for n in (1, 2, 7, 12, rng.randrange(3, 24), 64):
+        for text in rng.sample((*CLUSTERS, *SIZED.get(n, ())), 2 if n < 64 else 1):
             where = cluster(text, n)
             if rng.random() < 0.5:
                 where = where.slowed(f"rank={rng.randrange(n)}:{rng.randrange(2, 9)}x").slowed("host=0:1.5x")

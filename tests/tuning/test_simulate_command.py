@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 from typer import Typer
+from typer.testing import CliRunner, Result
 
 from hocket.cli.simulate import simulate
 from hocket.plans.algorithms import names

@@ -173,8 +173,8 @@ def _why(rows: list[Row]) -> list[str]:
     words = ("latency", "bytes on links", "processors", "folding")
     parts = sorted(zip(_shares(took), words, strict=True), reverse=True)
     lines = [
-        f"\nbest: {best}{beside}. Rounds: {took.rounds}; with at most {_count(took.ports, 'message')} of a rank in each, "
-        f"no algorithm has fewer than {rows[0].least_rounds}.",
+        f"\nbest: {best}{beside}. Rounds: {took.rounds}; with at most {_count(took.ports, 'message')} of a rank "
+        f"in each, no algorithm has fewer than {rows[0].least_rounds}.",
         f"Its critical path: {_count(took.messages, 'message')}; "
         + ", ".join(f"{word} {share:.0%}" for share, word in parts if share)
         + ".",
@@ -186,14 +186,10 @@ def _why(rows: list[Row]) -> list[str]:
         lines.append(
             "What takes longest on their way: " + ", ".join(f"{k} {n} times" for k, n in slowest.most_common()) + "."
         )
-    hops = list(took.path)
-    for hop in hops if len(hops) <= WHOLE else [*hops[:SHOWN], None, *hops[-SHOWN:]]:
-        lines.append(
-            f"  step {hop.step}: r{hop.src} to r{hop.dst} ({hop.link})"
-            if hop
-            else f"  ... {len(hops) - 2 * SHOWN} more"
-        )
-    return lines
+    said = [f"  step {hop.step}: r{hop.src} to r{hop.dst} ({hop.link})" for hop in took.path]
+    if len(said) > WHOLE:
+        said[SHOWN:-SHOWN] = [f"  ... {len(said) - 2 * SHOWN} more"]
+    return lines + said
 
 
 def _count(number: int, what: str) -> str:

@@ -1,13 +1,13 @@
 """The least that any algorithm can do with, and how near to it a plan comes.
 
-**Rounds**: where a rank speaks to at most k others in one round, and hears at most k, it can have heard of (k+1)^t ranks
-after t of them, itself among these. Whose result depends on all n ranks, or whose value all n are to have, needs
+**Rounds**: where a rank speaks to at most k others in one round, and hears at most k, it can have heard of (k+1)^t
+ranks after t of them, itself among these. Whose result depends on all n ranks, or whose value all n are to have, needs
 ⌈log_{k+1} n⌉: Bruck, Ho, Kipnis, Upfal & Weathersby, "Efficient algorithms for all-to-all communications in multiport
 message-passing systems", IEEE TPDS 8(11), 1997. k is the plan's own: so a plan of one round meets its bound, too.
 
-**Bytes**, sent by the rank that sends most, as a multiple of S: what has to go to others, shared evenly where it can be.
-2(n-1)/n for an all_reduce is Patarasuk & Yuan's (JPDC 69(2), 2009), the others are in Chan, Heimlich, Purkayastha & van de
-Geijn, "Collective communication: theory, practice, and experience", CCPE 19(13), 2007.
+**Bytes**, sent by the rank that sends most, as a multiple of S: what has to go to others, shared evenly where it can
+be. 2(n-1)/n for an all_reduce is Patarasuk & Yuan's (JPDC 69(2), 2009), the others are in Chan, Heimlich, Purkayastha &
+van de Geijn, "Collective communication: theory, practice, and experience", CCPE 19(13), 2007.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _messages(fronts: tuple[Front, ...], size: int) -> tuple[Column, Times, Time
         folds.append(folded)
     key = np.concatenate(keys)
     key, which = np.unique(key, return_inverse=True)
-    chunks, folded = (np.bincount(which, np.concatenate(x), len(key)) for x in (counts, folds))
+    chunks, folded = (np.asarray(np.bincount(which, np.concatenate(x), len(key)), np.float64) for x in (counts, folds))
     return key, chunks, folded, own
 
 

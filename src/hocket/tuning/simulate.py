@@ -17,10 +17,10 @@ free: the engine makes them as it reads. Every one of these durations is a whole
 sums are exact up to 2048 s, and do not depend on the order in which they are taken.
 
 What is **exploited**: adding a number to all of `ready` adds it to the next `ready`, since a step only takes maxima and
-sums. So where steps look the same (turns of one front, `plans/turn.py`, that is the same from every rank) and `_lasting`
-knows that each rank will wait for the same message in k of them, these are gone through in log k. Such systems are
-the subject of Baccelli, Cohen, Olsder & Quadrat, "Synchronization and linearity", 1992. The costs are those of LogP
-(Culler et al., PPoPP 1993) with the bytes of LogGP (Alexandrov et al., SPAA 1995), and links that are shared.
+sums. So where steps look the same (turns of one front, `plans/turn.py`, that is the same from every rank), and
+`_lasting` knows that each rank will wait for the same message in k of them, these are gone through in log k. Such
+systems are the subject of Baccelli, Cohen, Olsder & Quadrat, "Synchronization and linearity", 1992. The costs are
+those of LogP (Culler et al., PPoPP 1993) with the bytes of LogGP (Alexandrov et al., SPAA 1995), and links that are shared.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Ranks:
             self.steps, times = self.steps + 1 + leap, times - leap
 
     def _step(self, costed: Costed) -> tuple[Column, Column, Times]:
-        """One step. The message that each rank waited for, or -1; whose time it goes on from; and what comes to that."""
+        """One step. The message that each rank waited for, or -1; whose time it goes on from; what comes to that."""
         ready, n = self.state[0], self.state.shape[1]
         arrives, (to, first) = ready[costed.src] + costed.flight, costed.groups
         order, left, left_receive = costed.order(arrives)

@@ -35,7 +35,7 @@ def per_byte(text: str) -> float:
 
 
 def pieces(text: str) -> Pieces:
-    """`20GB/s:1MiB:8GB/s`: 20 GB/s for the first 1 MiB of a message, and 8 GB/s for what is beyond. Raises ValueError."""
+    """`20GB/s:1MiB:8GB/s`: 20 GB/s for the first MiB of a message, and 8 GB/s beyond. Raises ValueError."""
     words = str(text).split(":")
     limits = [*map(_size, words[1::2]), math.inf]
     rates = [per_byte(word) for word in words[::2]]
