@@ -43,7 +43,7 @@ def agree(made: Plan, nbytes: int, where: Cluster, segments: int = 1) -> None:
     assert got.messages == len(told["path"])
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), ALGORITHMS, ids="-".join)
+@pytest.mark.parametrize(("collective", "algorithm"), ALGORITHMS, ids=["-".join(name) for name in ALGORITHMS])
 def test_every_algorithm_takes_what_it_takes_event_by_event(collective: str, algorithm: str) -> None:
     rng = random.Random(f"{SEED} {collective} {algorithm}")
     print("seed", SEED)

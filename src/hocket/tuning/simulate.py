@@ -20,7 +20,7 @@ What is **exploited**: adding a number to all of `ready` adds it to the next `re
 sums. So where steps look the same (turns of one front, `plans/turn.py`, that is the same from every rank), and
 `_lasting` knows that each rank will wait for the same message in k of them, these are gone through in log k. Such
 systems are the subject of Baccelli, Cohen, Olsder & Quadrat, "Synchronization and linearity", 1992. The costs are
-those of LogP (Culler et al., PPoPP 1993) with the bytes of LogGP (Alexandrov et al., SPAA 1995), and links that are shared.
+those of LogP (Culler et al., PPoPP 1993) with the bytes of LogGP (Alexandrov et al., SPAA 1995), and shared links.
 """
 
 from __future__ import annotations
