@@ -78,8 +78,8 @@ def look(plan: Plan) -> None:
 
 
 def _promise(plan: Plan) -> Layout:
+    _ = plan.tmp_chunks  # a plan with more moves than can be meant ends here, before there are tables of its slots
     try:
-        _ = plan.tmp_chunks  # a plan with more moves than can be meant ends here, before there are tables of its slots
         return layout(plan.collective, plan.size, plan.chunks, plan.root)
     except ValueError as error:
         raise PlanError(f"{plan!r}: {error}") from error
