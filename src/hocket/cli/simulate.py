@@ -16,7 +16,7 @@ from ..plans.algorithms import names, plan
 from ..plans.bounds import least_bytes, least_rounds
 from ..plans.check import check
 from ..plans.collectives import find
-from .sizes import algorithm_of, the_root, told
+from .plan.sizes import algorithm_of, the_root, told
 
 if TYPE_CHECKING:
     from ..tuning.cluster import Cluster
