@@ -285,7 +285,9 @@ def test_form_orders_by_key_and_counts_for_those_without_a_colour() -> None:
     found = []
     for r, (has, color, key) in enumerate(rows.tolist()):
         links = Links([0] * 5, [None if q == r else socket.socket() for q in range(5)], [], [], [], [], [], 5)
-        found += [(r, number, form(links, lambda row: rows, color if has else None, key)) for number in range(2)]
+        found += [
+            (r, number, form(links, lambda row: rows, color if has else None, key, Deadline(9))) for number in range(2)
+        ]
         links.close()
     for r, number, part in found:
         members = [[2, 0, 4], None, [2, 0, 4], [3], [2, 0, 4]][r]
