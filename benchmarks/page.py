@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.bench.figures import binary, duration, three
-from hocket.bench.peers import LIBRARIES
+from hocket.bench.peers import LIBRARIES, LIMITS
 from hocket.bench.plot import plot
 from hocket.bench.show import names
 from hocket.bench.sweep import ratio
@@ -35,6 +35,7 @@ KEYS = {"MPI": ("openmpi", "mpich", "impi"), "gloo": ("gloo",), "lean": ("lean",
 WIRE = 0.98  # of the pump's speed over links that are slow
 THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
 TORCH_BETWEEN = {"ddp": 2, "fsdp2": 2}  # the same between hosts
+BEYOND = 1.25  # times the least that two cores can do
 FUSED = {"arena": 1.3, "private": 1.6}
 WAITING = 0.02
 MEMORY = 64 << 20
@@ -78,7 +79,10 @@ def write(found: dict[str, Any], folder: Path) -> None:
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
-    calls, conditions = (goals, others, forms, scans, objects), (arena, protected, dtypes, crowds, waiting, memory)
+    calls, conditions = (
+        (goals, limits, others, forms, scans, objects),
+        (arena, protected, dtypes, crowds, waiting, memory),
+    )
     for section in (*calls, torch, between, overlap, *conditions):
         parts += section(found)
     if REMARKS.exists():
@@ -166,6 +170,23 @@ def goals(found: dict[str, Any]) -> list[str]:
         ]
     title = "## float32 all-reduce, in place, private buffers"
     return [title, "![time over size](performance.png)", *parts] if parts else []
+
+
+def limits(found: dict[str, Any]) -> list[str]:
+    lines = []
+    for group in groups(found.get("limits", []), "bytes"):
+        own, beyond = group[0], 1 / ratio(group, lambda key: key in LIMITS)
+        goal = [three(BEYOND), met(beyond, BEYOND, lambda a, b: a <= b)] if own["bytes"] >= 256 << 10 else ["", ""]
+        lines.append([binary(own["bytes"]), *map(time, group), three(beyond), *goal])
+    text = paragraph(
+        "The same all-reduce of two ranks by bare loops that sum float32 over shared memory and can do nothing else "
+        "(`src/hocket/bench/peers/bare.cpp`): *write-back* folds a slot where it lies, so that each line goes to the "
+        "other core and back once; *interleaved* stages, folds and collects in turns of 512 bytes. What hocket takes, "
+        "divided by the better one of them, is how far it is from what these two cores can do."
+    )
+    columns = ["size", *names(found.get("limits", [])).values(), "hocket / best", "goal", ""]
+    title = "## What two cores can do"
+    return [title, text, command(only("limits")), table(columns, lines)] if lines else []
 
 
 def compared(rows: Sequence[Row], label: Callable[[Row], str], goal: float = 1.0, column: str = "ahead") -> str:

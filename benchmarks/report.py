@@ -26,7 +26,7 @@ from page import all_rows, write
 from rich.console import Console
 
 from hocket.bench.hosts import hosts, reason
-from hocket.bench.peers import FLOORS, LIBRARIES, TORCH_LIBRARIES, Peer
+from hocket.bench.peers import FLOORS, LIBRARIES, LIMITS, TORCH_LIBRARIES, Peer
 from hocket.bench.peers.data import OBJECTS, SCANS, TRAINING, Task
 from hocket.bench.session import LibraryFailed, Session
 from hocket.bench.show import machine
@@ -218,6 +218,19 @@ def crowds(sizes: list[int], quick: bool) -> Result:
     return found
 
 
+def limits(sizes: list[int], quick: bool) -> Result:
+    """The all-reduce of two ranks beside the least that two cores can do."""
+    effort, sizes = least(CAREFUL, quick), sizes if quick else sorted([*sizes, 1 << 20])
+    with Field({"hocket": LIBRARIES["hocket"]} | LIMITS, 2) as field:
+        return {
+            "limits": [
+                row
+                for size in sizes
+                for row in field.compare(task_for("all_reduce", size, 2, effort, in_place=True), effort)
+            ]
+        }
+
+
 def overlap(sizes: list[int], quick: bool) -> Result:
     """What the example prints."""
     command = [sys.executable, "-m", "hocket", "run", "-n", "2", str(ROOT / "examples" / "overlap.py")]
@@ -263,6 +276,7 @@ SECTIONS: dict[str, Callable[[Field, list[int], bool], Result]] = {
 }
 # Those that start processes of their own.
 WHOLE: dict[str, Callable[[list[int], bool], Result]] = {
+    "limits": limits,
     "memory": memory,
     "overlap": overlap,
     "crowds": crowds,

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import hocket
 from hocket.bench import sweep
 from hocket.bench.hosts import reason
-from hocket.bench.peers import APIS, LIBRARIES
+from hocket.bench.peers import APIS, LIBRARIES, LIMITS
 from hocket.bench.peers.data import COLLECTIVES, OBJECTS, SCANS
 from hocket.bench.session import LibraryFailed, Session
 from hocket.cli import app, bench
@@ -155,6 +155,24 @@ def test_what_makes_no_sense_is_refused_at_once(arguments: list[str], word: str)
     done = run(*arguments)
     assert done.returncode == 2
     assert word in re.sub(r"\s*│?\n│?\s*", " ", done.stderr)
+
+
+def test_the_bare_loops_over_shared_memory_sum() -> None:
+    """Halves that are not equal, pieces that are not full, rings that go around, and what they do not have."""
+    effort = sweep.Effort(rounds=1, times=2, warmup=0, seconds=0.01)
+    sizes = {4, 12, 64 << 10, 256 << 10, (4 << 20) + 4, 4 << 20}
+    with sweep.Field(LIMITS, 2) as field:
+        rows = [
+            r
+            for size in sizes
+            for r in field.compare(sweep.task_for("all_reduce", size, 2, effort, in_place=True), effort)
+        ]
+        none = field.compare(sweep.task_for("all_reduce", 4, 2, effort), effort)
+    assert len(rows) == 2 * len(sizes)
+    for row in rows:
+        assert (row["wrong"], row["error"]) == (0, ""), row
+        assert row["samples"] > 0, row
+    assert not any(row["samples"] for row in none)
 
 
 @pytest.mark.skipif(bool(reason()), reason=reason() or "-")

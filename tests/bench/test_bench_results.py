@@ -280,6 +280,21 @@ def test_the_page_says_what_is_reached_between_hosts() -> None:
         assert line in page, page
 
 
+def test_the_page_says_how_far_it_is_from_what_two_cores_can_do() -> None:
+    from page import limits
+
+    times = {"hocket": 10e-6, "write_back": 7e-6, "interleaved": 8e-6}
+    rows = [
+        row
+        for nbytes in (8, 256 << 10)
+        for row in rows_of({key: Pretend(key, seconds) for key, seconds in times.items()}, nbytes)
+    ]
+    page = "\n".join(limits({"limits": rows}))
+    assert "| 8 B | 20.0 µs | 14.0 µs | 16.0 µs | 1.43 |  |  |" in page
+    assert "| 256 KiB | 20.0 µs | 14.0 µs | 16.0 µs | 1.43 | 1.25 | **missed** |" in page
+    assert limits({}) == []
+
+
 @pytest.mark.parametrize("key", [key for key in LIBRARIES if key != "hocket"])
 def test_what_is_missing_is_named_with_the_way_to_install_it(key: str) -> None:
     advice = LIBRARIES[key].advice()

@@ -12,7 +12,7 @@ import numpy as np
 
 from .figures import bus_factor, elements
 from .hosts import Host
-from .peers import FLOORS, Peer
+from .peers import FLOORS, LIMITS, Peer
 from .peers.data import GETS_BLOCK, GIVES_BLOCK, TRAINING, Task, kind
 from .session import LibraryFailed, Session
 
@@ -198,7 +198,7 @@ class Field:
 
 def is_peer(key: str) -> bool:
     """Whether it is another library: neither another of hocket's algorithms, nor a bare loop."""
-    return key not in FLOORS and not key.startswith("hocket")
+    return key not in FLOORS | LIMITS and not key.startswith("hocket")
 
 
 def ratio(rows: Sequence[dict[str, Any]], others: Callable[[str], bool] = is_peer) -> float:

@@ -184,6 +184,12 @@ FLOORS = {
     "pump": Peer("raw pump", "socket:pump", [Path(sys.prefix)], "bin/python", "hocket", checked=False),
 }
 
+# The same for two ranks of one host that share memory. See with_memory.py.
+LIMITS = {
+    name: Peer(name.replace("_", "-"), f"memory:{name}", [Path(sys.prefix)], "bin/python", "hocket")
+    for name in ("write_back", "interleaved")
+}
+
 # The same calls made through torch.distributed, all with one torch: that of this Python.
 TORCH_LIBRARIES = {
     name: Peer(name, f"torch:{name}", [Path(sys.prefix)], "bin/python", "hocket[torch]", gloo.here, across)

@@ -83,12 +83,12 @@ def heard(result: int) -> None:
         raise ConnectionError("the other end of a connection is gone")
 
 
-def compiled(path: str) -> ctypes.CDLL:
+def compiled(path: str, source: Path = SOURCE) -> ctypes.CDLL:
     """The loops, compiled for this very processor."""
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     if compiler is None:
         sys.exit("the bare loops are compiled when they are timed, and there is no c++, g++ or clang++")
-    subprocess.run([compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
+    subprocess.run([compiler, "-O3", "-march=native", "-shared", "-fPIC", "-o", path, source], check=True)
     return ctypes.CDLL(path)
 
 
