@@ -10,6 +10,8 @@ namespace hocket {
 
 namespace {
 
+constexpr uint64_t at_once = 128 << 10;  // bytes of slots that are mapped in one go
+
 // Has the kernel map these pages now, so that the first messages need not wait for it. Where it cannot, they do.
 void populate(void* begin, uint64_t bytes, bool write) {
 #ifdef MADV_POPULATE_WRITE
@@ -17,6 +19,14 @@ void populate(void* begin, uint64_t bytes, bool write) {
   const uint64_t length = reinterpret_cast<uintptr_t>(begin) + bytes - from;
   madvise(reinterpret_cast<void*>(from), length, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 #endif
+}
+
+// The same for slots of which only the first `mapped` bytes are: some more of them, when a message ends at `end`.
+void map_up_to(uint64_t end, std::byte* slots, uint64_t bytes, uint64_t& mapped, bool write) {
+  if (end <= mapped) return;
+  const uint64_t more = std::min(round_up(end, at_once), bytes) - mapped;
+  populate(slots + mapped, more, write);
+  mapped += more;
 }
 
 }  // namespace
@@ -48,7 +58,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
   arena_ = channels_[rank].arena;
   for (int peer = 0; peer < size; ++peer) {
     Channel& c = channels_[peer];
-    c.mapped = std::min(2 * front_, c.slot_bytes);  // what is in flight when the ring begins anew is spared
+    c.mapped = std::min(at_once, c.slot_bytes);  // twice the front: what is in flight when it begins anew is spared
     populate(c.receive, depth * sizeof(Descriptor), peer == rank || c.behind_wire);
     populate(c.slots, c.mapped, peer == rank || c.behind_wire);
   }
@@ -64,7 +74,7 @@ std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
   reserved_ = begin;
   if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
   if (inlined_) return inline_;
-  if (begin % slots_ + bytes > mapped_) populate(ring_, mapped_ = slots_, true);
+  map_up_to(begin % slots_ + bytes, ring_, slots_, mapped_, true);
   return ring_ + begin % slots_;
 }
 
@@ -189,8 +199,7 @@ bool Channels::peek(int peer, Message& message) {
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
-  if (d.kind == Descriptor::slot && d.offset + d.bytes > c.mapped)
-    populate(c.slots, c.mapped = c.slot_bytes, c.behind_wire);
+  if (d.kind == Descriptor::slot) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
   message.data = (d.kind == Descriptor::slot ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
 }
