@@ -66,6 +66,18 @@ def test_what_is_no_plan_is_refused() -> None:
         text[:-1],
         text.replace('"chunks":2', '"chunks":"many"'),
         text.replace("1]", '"x"]'),
+        text.replace("1]", "1.5]"),
+        text.replace("1]", "true]"),
+        text.replace("1]", f"{1 << 64}]"),
+        text.replace("1]", "]").replace(",]", "]"),
+        text.replace('"size":2', '"size":0'),
+        text.replace('"size":2', '"size":true'),
+        text.replace('"size":2', '"size":1000000000'),
+        text.replace('"root":0', '"root":-1'),
+        text.replace('"collective":"all_reduce"', '"collective":7'),
+        text.replace('"steps":', '"stops":'),
+        text.replace('"steps":[', '"steps":[7,'),
+        "[" * 100000,
     ):
         with pytest.raises(PlanError, match="not a plan"):
             Plan.from_json(broken)

@@ -340,7 +340,7 @@ class Plan:
         return hash(self.fingerprint)
 
     def _head(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("collective", "algorithm", "size", "root", "chunks")}
+        return {name: getattr(self, name) for name in HEAD}
 
     def to_json(self) -> str:
         """Canonical JSON: the same text for the same plan, whoever wrote it."""
@@ -349,22 +349,52 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """The plan that `to_json` wrote. Raises PlanError when the text is no plan."""
+        """The plan that `to_json` wrote. Raises PlanError when the text is no plan; whether one keeps its promise, and
+        names what there is, is for `check` to say."""
         try:
             data = json.loads(text)
-            steps = tuple(
-                Front(*np.asarray(step, np.int64).reshape(-1, len(FIELDS)).T.copy()) for step in data["steps"]
-            )
-            head = (data["collective"], data["algorithm"], int(data["size"]), int(data["root"]), int(data["chunks"]))
-            if tuple(data["fields"]) != FIELDS:
-                raise ValueError(f"fields are {data['fields']}, not {list(FIELDS)}")
-        except (ValueError, KeyError, TypeError) as error:
+            if not isinstance(data, dict):
+                raise ValueError(f"it is {_short(data)}, not an object")
+            head = {name: _field(data, name, kind) for name, kind in HEAD.items()}
+            if head["size"] * head["chunks"] > MOST_MOVES:
+                raise ValueError(f"{head['chunks']} chunks on each of {head['size']} ranks are more than can be meant")
+            if data.get("fields") != list(FIELDS):
+                raise ValueError(f"fields are {data.get('fields')}, not {list(FIELDS)}")
+            steps = tuple(_step_of(rows, number) for number, rows in enumerate(_field(data, "steps", list)))
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"this text is not a plan: {error}") from error
-        return Plan(*head, source=lambda: steps)
+        return Plan(**head, source=lambda: steps)
 
     def __repr__(self) -> str:
         root = f", root={self.root}" if self.root else ""
         return f"Plan({self.collective}, {self.algorithm}, size={self.size}{root}, chunks={self.chunks})"
+
+
+HEAD: dict[str, type] = {"collective": str, "algorithm": str, "size": int, "root": int, "chunks": int}
+
+
+def _field(data: dict[str, Any], name: str, kind: type) -> Any:
+    """A field of a plan's JSON. Raises ValueError where it is missing or something else."""
+    if name not in data:
+        raise ValueError(f"it has no {name!r}")
+    value: Any = data[name]
+    least = int(name != "root")
+    if type(value) is not kind or (isinstance(value, int) and not least <= value <= MOST):
+        raise ValueError(f"{name!r} is {_short(value)}")
+    return value
+
+
+def _step_of(rows: Any, number: int) -> Front:
+    """A step of a plan's JSON: a list of moves, each as many whole numbers as a move has fields."""
+    try:
+        array = np.array(rows, object).reshape(-1, len(FIELDS)) if rows == [] else np.array(rows, object)
+    except ValueError:
+        array = np.empty(0)
+    if type(rows) is not list or array.ndim != 2 or array.shape[1] != len(FIELDS):
+        raise ValueError(f"step {number} is no list of moves of {len(FIELDS)} numbers")
+    if not all(type(x) is int and -MOST <= x <= MOST for x in array.flat):
+        raise ValueError(f"step {number} holds what is no whole number of 64 bits")
+    return Front(*array.astype(np.int64).T.copy())
 
 
 def extent(fronts: Iterable[Front], buffers: tuple[int, ...]) -> int:
