@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .plans.algorithms import plan
     from .plans.check import Facts, check
     from .plans.count import count
+    from .plans.interchange import read_plan
     from .plans.interpret import interpret
     from .plans.plan import Plan
 
@@ -49,6 +50,7 @@ _HOMES = {
     "plans.algorithms": "plan",
     "plans.check": "Facts check",
     "plans.count": "count",
+    "plans.interchange": "read_plan",
     "plans.interpret": "interpret",
     "plans.plan": "Plan",
 }
@@ -76,6 +78,7 @@ __all__ = [
     "interpret",
     "join",
     "plan",
+    "read_plan",
     "spawn",
     "wait_all",
     "wait_any",

@@ -1,4 +1,5 @@
-"""Algorithms that lie in a file of the user's: `path/mine.py:ring` is the function `ring` there."""
+"""Algorithms that lie in a file of the user's: `path/mine.py:ring` is the function `ring` there, and `path/plan.xml`
+(or .json) is the plan there."""
 
 from __future__ import annotations
 
@@ -11,13 +12,21 @@ from types import ModuleType
 
 from ..errors import HocketError
 from .algorithms import Algorithm
+from .interchange import ENDINGS, read_plan
+from .plan import Plan
 
 
-def authored(text: str) -> str | Algorithm:
-    """The function that "path/mine.py:ring" names; any other text as it is: it may name one of the book.
+def authored(text: str) -> str | Algorithm | Plan:
+    """The function that "path/mine.py:ring" names, or the plan in "path/plan.xml"; any other text as it is: it may name
+    one of the book.
 
-    Raises ValueError where there is no such file or function, and where the file cannot be run.
+    Raises ValueError where there is no such file or function, where the file cannot be run, and where it holds no plan.
     """
+    if text.endswith(ENDINGS):
+        try:
+            return read_plan(text)
+        except OSError as error:
+            raise ValueError(f"{text} cannot be read: {error.strerror}") from error
     path, _, name = text.rpartition(":")
     if text.endswith(".py"):
         raise ValueError(f"which function of {text}? Write {text}:NAME")

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..deadline import Deadline
-from .algorithms import Algorithm, is_hashable, make, resolve
+from .algorithms import Algorithm, is_hashable, make, resolve, same
 from .algorithms.lanes import Places
 from .check import Facts, check
 from .plan import Plan
@@ -49,9 +49,7 @@ def proved(
     plan for something else; CollectiveTimeout where the deadline passes while the algorithm makes its steps.
     """
     if isinstance(algorithm, Plan):
-        if (algorithm.collective, algorithm.size, algorithm.root) != (collective, size, root):
-            raise ValueError(f"{algorithm!r} is none for {collective} over {size} ranks, root {root}")
-        return _proved(algorithm.keep(deadline))
+        return _proved(same(algorithm, collective, size, root).keep(deadline))
     name, function = resolve(collective, algorithm, places, root)
     place = _place(collective, name, function, size, root) if is_hashable(function) else []
     if not place:

@@ -96,18 +96,28 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
 }
 
 
-def plan(collective: str, algorithm: str | Algorithm, size: int, root: int = 0, places: Places = None) -> Plan:
-    """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks.
+def plan(collective: str, algorithm: str | Algorithm | Plan, size: int, root: int = 0, places: Places = None) -> Plan:
+    """The plan of `algorithm`, a name or a function of your own, for `collective` over `size` ranks. A plan is itself.
 
     An algorithm is a function of the number of ranks, for root 0; for other roots the ranks are renamed. Only the
     algorithms of `reduce` take the root themselves: renaming would change the order of the operands. One that has a
     parameter `places` is told where the ranks lie: `places[r]` is the number of rank r's host.
 
-    Raises ValueError for an unknown name, for a size below 1, and for a root that is no rank or not 0 without need.
+    Raises ValueError for an unknown name, for a size below 1, for a root that is no rank or not 0 without need, and for
+    a plan of something else.
     """
+    if isinstance(algorithm, Plan):
+        return same(algorithm, collective, size, root)
     name, function = resolve(collective, algorithm, places, root)
     make_it = streamed if is_hashable(function) else streamed.__wrapped__
     return make_it(collective, name, function, size, root)
+
+
+def same(made: Plan, collective: str, size: int, root: int) -> Plan:
+    """That plan. Raises ValueError where it is one for something else."""
+    if (made.collective, made.size, made.root) != (find(collective).name, size, root):
+        raise ValueError(f"{made!r} is none for {collective} over {size} ranks, root {root}")
+    return made
 
 
 def is_hashable(function: Algorithm) -> bool:
