@@ -89,5 +89,7 @@ def _add(to: typer.Typer, name: str, path: str) -> None:
         to.add_typer(group, name=name)
         return
     settings = getattr(module, "SETTINGS", None)
-    command = to.command(name.replace("_", "-"), cls=_Command, context_settings=settings, hidden=name in HIDDEN)
+    command = to.command(
+        name.rstrip("_").replace("_", "-"), cls=_Command, context_settings=settings, hidden=name in HIDDEN
+    )
     command(getattr(module, name))

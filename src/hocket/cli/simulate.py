@@ -16,6 +16,7 @@ from ..plans.algorithms import names, plan
 from ..plans.bounds import least_bytes, least_rounds
 from ..plans.check import check
 from ..plans.collectives import find
+from ..plans.plan import Plan
 from .plan.sizes import algorithm_of, the_root, told
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _row(collective: str, name: str, where: Cluster, nbytes: int, root: int, seg
 
     function = algorithm_of(name)
     with told(name):
-        if why := too_large(collective, function, where):
+        if not isinstance(function, Plan) and (why := too_large(collective, function, where)):
             return why
         made = plan(collective, function, where.ranks, root, where.places)
         if not isinstance(function, str) and where.ranks <= PROVED:

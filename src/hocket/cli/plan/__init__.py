@@ -1,10 +1,18 @@
 """Look at algorithms: what there is, what it costs, what is proved of it, and how it looks.
 
-Each command takes the name of an algorithm, or mine.py:ring for a function of yours.
+Each command takes the name of an algorithm, mine.py:ring for a function of yours, or plan.xml for a plan in a file.
 
     hocket plan list all_reduce -n 8
 
     hocket plan draw all_reduce ring,two_shot -n 8 --html ring.html
 """
 
-COMMANDS = ("list", "show", "check", "count", "draw")  # each a function of that name in the module of that name
+COMMANDS = (
+    "list",
+    "show",
+    "check",
+    "count",
+    "draw",
+    "export",
+    "import_",
+)  # each a function of that name in the module of that name

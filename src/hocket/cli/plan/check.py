@@ -9,9 +9,10 @@ import typer
 from ...plans.algorithms import Algorithm, names, resolve
 from ...plans.check import Facts
 from ...plans.collectives import find
+from ...plans.plan import Plan
 from ...plans.prove import proved
 from ...words import spans
-from .sizes import algorithm_of, sizes, the_root, told
+from .sizes import algorithm_of, ranks_of, the_root, told
 from .tables import WORDS, facts_of
 
 
@@ -20,7 +21,15 @@ def check(
     algorithm: Annotated[
         str, typer.Argument(help="mine.py:ring for a function of yours, or a name. Without it: all there are.")
     ] = "",
-    size: Annotated[str, typer.Option("--size", "-n", metavar="N|N-M", help="Number of ranks, or several.")] = "1-16",
+    size: Annotated[
+        str,
+        typer.Option(
+            "--size",
+            "-n",
+            metavar="N|N-M",
+            help="Number of ranks, or several. [default: 1-16, or that of a plan file]",
+        ),
+    ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -34,11 +43,11 @@ def check(
 
         hocket plan check broadcast --root 2 -n 3-8
     """
-    counts = sizes(size)
-    the_root(collective, root, counts[0])
     with told(algorithm):
         every = [algorithm] if algorithm else names(find(collective).name)
-        functions = [resolve(collective, algorithm_of(name))[1] for name in every]
+        functions = [_function(collective, name) for name in every]
+    counts = ranks_of(size, functions[0], "1-16")
+    the_root(collective, root, counts[0])
     verdicts = [_verdict(collective, *each, counts, root) for each in zip(every, functions, strict=True)]
     if as_json:
         import json
@@ -50,7 +59,13 @@ def check(
     raise typer.Exit(0 if all(verdict["right"] for verdict in verdicts) else 1)
 
 
-def _verdict(collective: str, name: str, algorithm: Algorithm, counts: range, root: int) -> dict[str, Any]:
+def _function(collective: str, name: str) -> Algorithm | Plan:
+    """What a name stands for."""
+    found = algorithm_of(name)
+    return found if isinstance(found, Plan) else resolve(collective, found)[1]
+
+
+def _verdict(collective: str, name: str, algorithm: Algorithm | Plan, counts: range, root: int) -> dict[str, Any]:
     """Whether it is right; then, for each fact, over which of the numbers of ranks it is true; else what is wrong."""
     head = {"collective": collective, "algorithm": name}
     facts: dict[int, Facts] = {}

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ...plans.algorithms import plan
+from ...plans.algorithms import Algorithm, plan
 from ...plans.check import check
-from .sizes import algorithms_of, sizes, the_root, told
+from ...plans.plan import Plan
+from .sizes import algorithms_of, ranks_of, the_root, told
 from .tables import Row, figures, shown
 
 COLUMNS = ("ranks", "rounds", "steps", "messages", "messages/rank", "bytes/rank", "folded/rank")
@@ -20,8 +21,14 @@ def count(
         str, typer.Argument(metavar="ALGORITHM,...", help="Such as ring, or mine.py:ring; several with commas.")
     ],
     size: Annotated[
-        str, typer.Option("--size", "-n", metavar="N|N-M", help="Number of ranks, or several: 1-64.")
-    ] = "1-16",
+        str,
+        typer.Option(
+            "--size",
+            "-n",
+            metavar="N|N-M",
+            help="Number of ranks, or several: 1-64. [default: 1-16, or that of a plan file]",
+        ),
+    ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -35,15 +42,18 @@ def count(
 
         hocket plan count broadcast mine.py:tree,binomial_tree -n 3-8 --root 2 --json
     """
-    counts = sizes(size)
+    chosen = algorithms_of(algorithms)
+    counts = ranks_of(size, next(iter(chosen.values())), "1-16")
     the_root(collective, root, counts[0])
-    counted(collective, algorithms, counts, root, as_json)
+    counted(collective, chosen, counts, root, as_json)
 
 
-def counted(collective: str, algorithms: str, counts: range, root: int, as_json: bool) -> None:
-    """Print a table for each of the algorithms, which commas divide."""
+def counted(
+    collective: str, algorithms: dict[str, str | Algorithm | Plan], counts: range, root: int, as_json: bool
+) -> None:
+    """Print a table for each of the algorithms."""
     rows: dict[str, list[Row]] = {}
-    for name, algorithm in algorithms_of(algorithms).items():
+    for name, algorithm in algorithms.items():
         with told(name):
             for size in counts:
                 made = plan(collective, algorithm, size, root)

@@ -13,9 +13,7 @@ from ...plans.algorithms import plan
 from ...plans.draw.scene import scene
 from ...plans.draw.terminal import COPIED, FOLDED, diagram
 from ...plans.plan import Plan
-from .sizes import algorithms_of, places_of, sizes, the_root, told
-
-STDOUT = Path("-")
+from .sizes import STDOUT, algorithms_of, places_of, ranks_of, the_root, told, written
 
 
 def draw(
@@ -23,7 +21,9 @@ def draw(
     algorithms: Annotated[
         str, typer.Argument(metavar="ALGORITHM,...", help="Such as ring, or mine.py:ring; several with commas.")
     ],
-    size: Annotated[str, typer.Option("--size", "-n", metavar="N", help="Number of ranks.")] = "8",
+    size: Annotated[
+        str, typer.Option("--size", "-n", metavar="N", help="Number of ranks. [default: 8, or that of a plan file]")
+    ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
     hosts: Annotated[
         str, typer.Option(metavar="RANKS,...", help="How many ranks each host has, instead of --size: 4,4,2.")
@@ -48,11 +48,11 @@ def draw(
         hocket plan draw all_reduce ring,two_shot,mine.py:ring -n 8 --html beside.html
     """
     places = places_of(hosts)
-    counts = sizes(str(len(places)) if places else size)
+    chosen = algorithms_of(algorithms)
+    counts = ranks_of(str(len(places)) if places else size, next(iter(chosen.values())), "8")
     if len(counts) > 1:
         raise typer.BadParameter("a picture is of one number of ranks: -n 8")
     the_root(collective, root, counts[0])
-    chosen = algorithms_of(algorithms)
     if svg is not None and len(chosen) > 1:
         raise typer.BadParameter("--svg draws one algorithm; several side by side are for --html")
     if [svg, html].count(STDOUT) + as_json > 1:
@@ -65,25 +65,15 @@ def draw(
         if svg is not None:
             from ...plans.draw.svg import svg as drawn
 
-            _write(svg, drawn(plans[0]))
+            written(svg, drawn(plans[0]))
         if html is not None:
             from ...plans.draw.player import page
 
-            _write(html, page(plans))
+            written(html, page(plans))
         if as_json:
             typer.echo(json.dumps([_for_programs(made) for made in plans]))
         elif svg is None and html is None:
             _in_terminal(plans)
-
-
-def _write(file: Path, text: str) -> None:
-    if file == STDOUT:
-        typer.echo(text, nl=False)
-        return
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _for_programs(made: Plan) -> dict[str, Any]:

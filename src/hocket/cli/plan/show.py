@@ -13,7 +13,7 @@ from ...plans.draw import picture, steps
 from ...plans.plan import Plan
 from .count import counted
 from .list import listed
-from .sizes import algorithm_of, places_of, sizes, the_root, told
+from .sizes import algorithm_of, places_of, ranks_of, the_root, told
 from .tables import WORDS, facts_of, figures, shown
 
 
@@ -23,8 +23,14 @@ def show(
         str, typer.Argument(help="Such as ring, or mine.py:ring for a function of yours. Without it: all there are.")
     ] = "",
     size: Annotated[
-        str, typer.Option("--size", "-n", metavar="N|N-M", help="Number of ranks, or several: 1-64.")
-    ] = "4",
+        str,
+        typer.Option(
+            "--size",
+            "-n",
+            metavar="N|N-M",
+            help="Number of ranks, or several: 1-64. [default: 4, or that of a plan file]",
+        ),
+    ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
     hosts: Annotated[
         str, typer.Option(metavar="RANKS,...", help="How many ranks each host has, instead of --size: 4,4,2.")
@@ -46,7 +52,8 @@ def show(
         hocket plan show all_reduce mine.py:ring
     """
     places = places_of(hosts)
-    counts = sizes(str(len(places)) if places else size)
+    function = algorithm_of(algorithm)
+    counts = ranks_of(str(len(places)) if places else size, function, "4")
     the_root(collective, root, counts[0])
     if not algorithm:
         if len(counts) > 1:
@@ -54,18 +61,18 @@ def show(
         listed(collective, counts[0], root, places, as_json)
         return
     if len(counts) > 1:
-        counted(collective, algorithm, counts, root, as_json)
+        counted(collective, {algorithm: function}, counts, root, as_json)
         return
-    function = algorithm_of(algorithm)
     with told(algorithm):
         made = plan(collective, function, counts[0], root, places)
         if as_json:
             typer.echo(made.to_json())
         else:
-            _show(made, places)
+            shown_whole(made, places)
 
 
-def _show(made: Plan, places: Places) -> None:
+def shown_whole(made: Plan, places: Places = None) -> None:
+    """Print facts, figures and steps of a plan."""
     from rich.console import Console
     from rich.table import Table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -12,8 +13,10 @@ from ...plans.algorithms import Algorithm
 from ...plans.algorithms.lanes import Places
 from ...plans.authored import authored, blamed
 from ...plans.collectives import find
+from ...plans.plan import Plan
 
 MOST = 1 << 14
+STDOUT = Path("-")
 
 
 def sizes(text: str) -> range:
@@ -46,13 +49,18 @@ def the_root(collective: str, root: int, least: int) -> None:
         raise typer.BadParameter(f"--root {root}: {collective} has no root")
 
 
-def algorithm_of(text: str) -> str | Algorithm:
-    """A name of the book, or the function that file.py:function names. Raises typer.BadParameter."""
+def algorithm_of(text: str) -> str | Algorithm | Plan:
+    """A name of the book, the function of file.py:function, or the plan in a file. Raises typer.BadParameter."""
     with told(text):
         return authored(text)
 
 
-def algorithms_of(text: str) -> dict[str, str | Algorithm]:
+def ranks_of(text: str, algorithm: str | Algorithm | Plan, default: str) -> range:
+    """The numbers of ranks that a text says; where it says nothing, that of a plan, or the default."""
+    return sizes(text or (str(algorithm.size) if isinstance(algorithm, Plan) else default))
+
+
+def algorithms_of(text: str) -> dict[str, str | Algorithm | Plan]:
     """The same of several, which commas divide, by what they are called there."""
     return {name: algorithm_of(name) for name in text.split(",")}
 
@@ -65,3 +73,14 @@ def told(text: str) -> Iterator[None]:
             yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def written(file: Path, text: str) -> None:
+    """Write a text into a file, or to stdout. Raises typer.BadParameter."""
+    if file == STDOUT:
+        typer.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be written: {error.strerror}") from error
