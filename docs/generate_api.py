@@ -68,6 +68,7 @@ PARTS: dict[str, list[tuple[str, Any]]] = {
         ("hocket.Facts", hocket.Facts),
         ("hocket.count", hocket.count),
         ("hocket.interpret", hocket.interpret),
+        ("hocket.read_plan", hocket.read_plan),
     ],
     "The words of a plan: `from hocket.plans.plan import ...`": [
         (name, getattr(words, name)) for name in ("inp", "out", "tmp", "copy", "reduce", "join")
