@@ -72,7 +72,7 @@ def test_import_says_what_is_wrong(files: Path) -> None:
     assert text.startswith("wrong.xml is wrong: ")
     Path("torn.json").write_text('{"collective": "all_reduce"}')
     code, text = run(import_, "torn.json")
-    assert (code, text) == (1, "torn.json is wrong: torn.json: this text is not a plan: it has no 'algorithm'\n")
+    assert (code, text) == (1, "torn.json is wrong: this text is not a plan: it has no 'algorithm'\n")
     for command, arguments in ((import_, ("none.xml",)), (show, ("all_reduce", "none.xml"))):
         code, text = run(command, *arguments)
         assert code == 2

@@ -39,7 +39,7 @@ def import_(
     except OSError as error:
         raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        typer.echo(f"{file} is wrong: {error}", err=True)
+        typer.echo(f"{file} is wrong: {str(error).removeprefix(f'{file.name}: ')}", err=True)
         raise typer.Exit(1) from error
     with told(str(file)):
         if as_json:
