@@ -47,7 +47,7 @@ class Tariff:
         carried = np.bincount(link, chunks[message], minlength=len(self.links.rate))
         mine = chunks[message]
         share = np.minimum(count[link], carried[link] / mine)
-        took = whole(self._alone(link, mine * self.chunk) * share)
+        took = whole(self.alone(link, mine * self.chunk) * share)
         longest = np.zeros(len(src))
         np.maximum.at(longest, message, took)
         slowest = np.zeros(len(src), np.int64)
@@ -55,7 +55,7 @@ class Tariff:
         slowest[message[::-1][rows]] = link[::-1][rows]  # of several, the first that is named
         return whole(latency), longest, slowest
 
-    def _alone(self, link: Column, nbytes: Times) -> Times:
+    def alone(self, link: Column, nbytes: Times) -> Times:
         """Seconds that links take for a message of so many bytes, when they carry nothing else."""
         cluster = self.links.cluster
         near, seconds, below = link < cluster.ranks, np.zeros(len(link)), 0.0
