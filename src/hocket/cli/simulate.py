@@ -82,7 +82,7 @@ def simulate(
         raise typer.BadParameter("a plot needs matplotlib: pip install 'hocket[plot]'", param_hint="--plot")
     with told(""):
         spec, size = find(collective), parse_size(nbytes) if collective != "barrier" else 0
-        where = _cluster(topology, ranks, slow or [], cut or [])
+        where = cluster_of(topology, ranks, slow or [], cut or [])
     the_root(collective, root, where.ranks)
     asked = [name.strip() for name in algorithms.split(",")] if algorithms else names(spec.name)
     rows, left_out = list[Row](), dict[str, str]()
@@ -107,7 +107,8 @@ def simulate(
         _show(said, rows, left_out)
 
 
-def _cluster(topology: str, ranks: int | None, slow: list[str], cut: list[str]) -> Cluster:
+def cluster_of(topology: str, ranks: int | None, slow: list[str], cut: list[str]) -> Cluster:
+    """The cluster of a command's options. Raises ValueError."""
     from ..tuning.spec import cluster
 
     if not topology and ranks is None:

@@ -5,14 +5,9 @@ Each command takes the name of an algorithm, mine.py:ring for a function of your
     hocket plan list all_reduce -n 8
 
     hocket plan draw all_reduce ring,two_shot -n 8 --html ring.html
+
+    hocket plan search all_reduce -t torus:2x3
 """
 
-COMMANDS = (
-    "list",
-    "show",
-    "check",
-    "count",
-    "draw",
-    "export",
-    "import_",
-)  # each a function of that name in the module of that name
+# Each a function of that name in the module of that name.
+COMMANDS = ("list", "show", "check", "count", "draw", "search", "export", "import_")
