@@ -28,7 +28,7 @@ from hocket.tuning.spec import cluster
 from worlds import Worlds
 
 SEED = random.randrange(1 << 30)
-FAST = 0.4  # seconds of a search
+PLENTY = 60.0  # seconds, so that no search is cut short and each finds the same on every machine
 
 
 def right(made: Plan) -> None:
@@ -159,7 +159,7 @@ def test_the_slow_link_of_a_ring_is_avoided(tmp_path: Path) -> None:
     where = mesh(tmp_path, slow)
     order = tour(apart(where, 1 << 18))
     assert slow.isdisjoint({(min(a, b), max(a, b)) for a, b in zip(order, order[1:] + order[:1], strict=True)})
-    got = search("all_gather", 1 << 20, where, seconds=FAST)
+    got = search("all_gather", 1 << 20, where, seconds=PLENTY)
     assert got.gain > 10
     assert slow.isdisjoint(pairs(got.found[0].plan))
     by_hand = min(
@@ -190,12 +190,12 @@ def test_nearest_first_is_a_binomial_tree_where_all_are_equally_near() -> None:
 def test_between_two_sites_each_byte_crosses_once() -> None:
     """1 Gbit/s, 10 ms: within the sites, one exchange, within the sites: what any other takes is twice as long, or
     three times the bytes."""
-    where = cluster("wan:2x1x3,between=1Gbit/s")
-    got = search("all_reduce", 1 << 20, where, seconds=FAST)
+    where = cluster("wan:2x1x2,between=1Gbit/s")
+    got = search("all_reduce", 1 << 20, where, seconds=PLENTY)
     best = got.found[0].plan
-    crossing = sum(int(f.count[(f.src_rank < 3) & (f.dst_rank >= 3)].sum()) for f in best.fronts())
+    crossing = sum(int(f.count[(f.src_rank < 2) & (f.dst_rank >= 2)].sum()) for f in best.fronts())
     assert crossing == best.chunks  # once there, once back
-    flat = simulate(plan("all_reduce", "ring", 6), 1 << 20, where)
+    flat = simulate(plan("all_reduce", "ring", 4), 1 << 20, where)
     assert got.found[0].took.seconds < flat.seconds / 2
     assert got.gain > 1.2
     right(best)
@@ -203,14 +203,14 @@ def test_between_two_sites_each_byte_crosses_once() -> None:
 
 def test_where_the_shipped_is_best_nothing_is_faster() -> None:
     """Two ranks and a few bytes: one round, and each sends all it has."""
-    got = search("all_reduce", 8, cluster("2x1"), seconds=FAST)
+    got = search("all_reduce", 8, cluster("2x1"), seconds=PLENTY)
     assert got.gain <= 1
     assert got.found[0].took.rounds == 1
 
 
 def test_where_there_is_no_way_nothing_goes(tmp_path: Path) -> None:
     cut = cluster("wan:2x1x2").without("site=0-1")
-    got = search("broadcast", 100, cut, seconds=FAST)
+    got = search("broadcast", 100, cut, seconds=PLENTY)
     assert (got.found, got.shipped) == ([], [])
     where = cluster("4x1").slowed("host=2:3x")
     assert all(np.isfinite(apart(where, 1)).ravel())
@@ -233,7 +233,7 @@ def test_a_seed_finds_the_same_again() -> None:
 def test_what_is_found_is_right_and_is_saved(collective: str, tmp_path: Path) -> None:
     where = cluster("torus:2x2").slowed("rank=3:2x")
     told = list[str]()
-    got = search(collective, 1 << 16, where, seconds=FAST, report=lambda stage, looked_at, best: told.append(stage))
+    got = search(collective, 1 << 16, where, seconds=PLENTY, report=lambda stage, looked_at, best: told.append(stage))
     assert told[0] == "shapes"
     assert got.shipped == sorted(got.shipped, key=lambda entry: entry.took.seconds)
     for number, entry in enumerate(got.found):
@@ -303,6 +303,6 @@ def summed(group: object, file: str) -> None:
 
 
 def test_the_saved_file_runs(world: Worlds, tmp_path: Path) -> None:
-    got = search("all_reduce", 8000, cluster("ring:4x1"), seconds=FAST)
+    got = search("all_reduce", 8000, cluster("ring:4x1"), seconds=PLENTY)
     (tmp_path / "mine.py").write_text(save.text(got.found[0], "Of a test."))
     world(4).run(summed, str(tmp_path / "mine.py"))

@@ -25,18 +25,18 @@ def run(command: Callable[..., None], *arguments: str, columns: int = 80) -> tup
 
 def test_finds_saves_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    arguments = ("all_reduce", "-t", "ring:6x1", "-b", "1MiB", "--seconds", "0.5", "--seed", "7")
+    arguments = ("all_reduce", "-t", "ring:4x1", "-b", "1MiB", "--seconds", "60", "--seed", "7")
     code, text = run(search, *arguments, "--save", str(file))
     assert code == 0
     said = " ".join(text.split())
-    assert "all_reduce of 1 MiB over 6 ranks: ring:6x1" in said
-    assert "times as fast as the best shipped, two_shot, 2 segments." in said
+    assert "all_reduce of 1 MiB over 4 ranks: ring:4x1" in said
+    assert "times as fast as the best shipped, " in said
     assert "seed 7" in said
     assert max(map(len, text.replace(str(file), "").splitlines())) <= 80
-    code, text = run(check, "all_reduce", f"{file}:found", "-n", "6")
+    code, text = run(check, "all_reduce", f"{file}:found", "-n", "4")
     assert code == 0
-    assert "over 6 ranks is right" in text
-    code, text = run(simulate, "all_reduce", "-t", "ring:6x1", "-a", f"{file}:found,two_shot", "--json")
+    assert "over 4 ranks is right" in text
+    code, text = run(simulate, "all_reduce", "-t", "ring:4x1", "-a", f"{file}:found,two_shot", "--json")
     assert code == 0
     assert json.loads(text)["best"] == "found"
 
