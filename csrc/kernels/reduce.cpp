@@ -1,6 +1,10 @@
 // Chooses among the instruction sets; the only place that knows which there are.
 #include "kernels/reduce.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 namespace hocket {
 
 namespace base {
@@ -13,12 +17,22 @@ Fold find_fold(Dtype, Op);
 namespace avx512 {
 Fold find_fold(Dtype, Op);
 }
+
+namespace {
+
+// For which __builtin_cpu_supports has no name in clang 14.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
 #endif
 
 std::vector<Isa> isas() {
   std::vector<Isa> found{Isa::base};
 #ifdef __x86_64__
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
   if (avx2) found.push_back(Isa::avx2);
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
@@ -26,6 +40,18 @@ std::vector<Isa> isas() {
   }
 #endif
   return found;
+}
+
+const char* name_of(Isa isa) {
+  if (isa == Isa::avx512) return "AVX-512";
+  if (isa == Isa::avx2) return "AVX2";
+#if defined(__x86_64__)
+  return "SSE2";
+#elif defined(__aarch64__)
+  return "NEON";
+#else
+  return "any processor";
+#endif
 }
 
 Fold find_fold(Dtype dtype, Op op, [[maybe_unused]] Isa isa) {

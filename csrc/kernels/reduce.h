@@ -27,9 +27,11 @@ Fold find_fold(Dtype, Op);
 // Bytes per element.
 size_t size_of(Dtype);
 
-// For tests: the same bits must come from every instruction set.
+// For tests: the same bits must come from every instruction set. `base` is what every processor of its kind can run:
+// SSE2, NEON.
 enum class Isa : uint8_t { base, avx2, avx512 };
 std::vector<Isa> isas();  // those that this machine can run, the best one last
+const char* name_of(Isa);
 Fold find_fold(Dtype, Op, Isa);
 
 }  // namespace hocket

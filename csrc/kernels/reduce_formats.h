@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace hocket {
@@ -121,9 +124,22 @@ struct Complex : Number<T> {
     return m;
   }
   static Mask imaginary() { return (numbers() & 1) != 0; }
+
+#if defined(__clang__)
+  // Of each two lanes i and i + 1 of v the lanes i + even and i + odd.
+  template <size_t even, size_t odd, size_t... i>
+  static Lanes picked(Lanes v, std::index_sequence<i...>) {
+    return __builtin_shufflevector(v, v, (i % 2 == 0 ? i + even : i - 1 + odd)...);
+  }
+  using Places = std::make_index_sequence<sizeof(Lanes) / sizeof(T)>;
+  static Lanes swapped(Lanes v) { return picked<1, 0>(v, Places()); }
+  static Lanes reals(Lanes v) { return picked<0, 0>(v, Places()); }
+  static Lanes imaginaries(Lanes v) { return picked<1, 1>(v, Places()); }
+#else
   static Lanes swapped(Lanes v) { return __builtin_shuffle(v, numbers() ^ 1); }
   static Lanes reals(Lanes v) { return __builtin_shuffle(v, numbers() & ~Index{1}); }
   static Lanes imaginaries(Lanes v) { return __builtin_shuffle(v, numbers() | 1); }
+#endif
   static Mask truth(Lanes v) { return (v != Lanes{}) | (swapped(v) != Lanes{}); }
   static Lanes one() { return imaginary() ? Lanes{} : Lanes{} + T{1}; }
 };
@@ -193,6 +209,9 @@ struct Float16 : Short<Float16> {
 #elif defined(__AVX2__) && defined(__F16C__)
   static Lanes widen(Halves h) { return as<Lanes>(_mm256_cvtph_ps(as<__m128i>(h))); }
   static Halves narrow(Lanes v) { return as<Halves>(_mm256_cvtps_ph(as<__m256>(v), 0)); }
+#elif defined(__aarch64__)
+  static Lanes widen(Halves h) { return as<Lanes>(vcvt_f32_f16(as<float16x4_t>(h))); }
+  static Halves narrow(Lanes v) { return as<Halves>(vcvt_f16_f32(as<float32x4_t>(v))); }
 #else  // the same by hand, quiet NaNs included; 112 is the difference between the biases of the exponents
   using Signed = Vector<int32_t>;
   static Lanes widen(Halves half) {

@@ -51,14 +51,14 @@ struct ComplexProduct {
 struct Min {
   template <class F, class V>
   static V of(V a, V b) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 
 struct Max {
   template <class F, class V>
   static V of(V a, V b) {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
 };
 

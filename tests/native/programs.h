@@ -94,7 +94,8 @@ inline void interpret(const Plan& plan, const Sizes& sizes, std::vector<Memory>&
         continue;
       }
       std::ranges::transform(target, source, target.begin(), fold);
-      const bool last = std::none_of(front.begin() + i + 1, front.end(), [&](const Move& m) { return m.to == to; });
+      const bool last =
+          std::none_of(front.begin() + i + 1, front.end(), [&, &to = to](const Move& m) { return m.to == to; });
       if (last && std::erase(unfinished, to) > 0) {
         for (uint64_t& word : target) word /= divisor;
       }

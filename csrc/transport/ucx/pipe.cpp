@@ -269,7 +269,7 @@ ssize_t Pipe::receive(std::span<iovec> parts) {
 
 // Nothing is there: what the socket says to that. Who has ended may have sent something just before.
 ssize_t Pipe::ended() {
-  watch();
+  hear();
   if (is_over_ && more()) {
     errno = EINTR;
     return -1;
@@ -284,7 +284,7 @@ ssize_t Pipe::ended() {
 }
 
 // What the socket has to say: but for its end, eight bytes in all.
-void Pipe::watch() {
+void Pipe::hear() {
   while (!is_over_) {
     std::byte beyond;
     const bool is_told = end_read_ == end_.size();
@@ -306,7 +306,7 @@ std::chrono::microseconds Pipe::arm() {
   const std::lock_guard lock(lock_);
   for (int turn = 0; turn < tries && ep_ != nullptr && error_ == ok; ++turn) {
     if (more()) return {};
-    watch();
+    hear();
     if (is_over_ && end_read_ != end_.size()) return {};
     const Status armed = library_.ucp_worker_arm(worker_);
     if (armed == ok) return busy_ == 0 ? tcp::Pipe::arm() : soon;

@@ -65,7 +65,7 @@ class Pipe final : public tcp::Pipe {
   bool take();  // whether there is a chunk
   bool more();  // also one that UCX finds as it looks around
   ssize_t ended();
-  void watch();
+  void hear();
   void part();
   void destroy();
 
