@@ -16,7 +16,8 @@ using namespace hocket::testing;
 
 namespace {
 
-constexpr uint64_t kPage = 4096, kPages = 64;
+const auto kPage = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+constexpr uint64_t kPages = 64;
 
 // One file, mapped by its owner and by a peer.
 struct File {

@@ -1,6 +1,8 @@
 // How an outbox is laid out: endpoint.h has the picture.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <bitset>
 #include <cstddef>
@@ -12,8 +14,9 @@
 
 namespace hocket {
 
-constexpr uint64_t line = 64, page = 4096;
-constexpr uint64_t depth = 64;      // descriptors per channel
+constexpr uint64_t line = 64;
+inline const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));  // of 64 KiB on some aarch64
+constexpr uint64_t depth = 64;                                          // descriptors per channel
 constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
 constexpr uint64_t text_count = 64, text_bytes = 4096;
 constexpr uint64_t reason_bytes = 2048;

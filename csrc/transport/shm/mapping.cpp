@@ -103,8 +103,11 @@ void Mapping::detach(const std::byte* begin, uint64_t bytes) {
   const uint64_t to = round_up(static_cast<uint64_t>(begin - data_) + bytes, page);
   FAILPOINT(fencing);
   privatise(from, to - from);
+  unsigned char none = 0;
+  asm volatile("" : "+r"(none));  // else clang takes it for a load, which detaches nothing
   for (uint64_t at = from; at < to; at += page) {
-    std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0, std::memory_order_relaxed);
+    auto& byte = reinterpret_cast<unsigned char&>(data_[at]);
+    std::atomic_ref<unsigned char>(byte).fetch_or(none, std::memory_order_relaxed);
     FAILPOINT(page_fenced);
   }
 }

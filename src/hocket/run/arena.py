@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import threading
 import weakref
 from bisect import insort
@@ -18,7 +19,7 @@ from ..arrays.ops import dtype_code
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-PAGE = 4096
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; less could not be fenced, or given back, alone
 SPARE = 32 << 20  # bytes of freed arrays whose pages are kept, to be used again without a fault
 
 
