@@ -55,8 +55,9 @@ void Bell::notify_all() {
 }
 
 uint32_t Bell::announce() {
-  boxes_[rank_]->sleepers.fetch_add(1, std::memory_order_seq_cst);
-  return boxes_[rank_]->bell.load(std::memory_order_seq_cst);
+  boxes_[rank_]->sleepers.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // of which notify() has the other
+  return boxes_[rank_]->bell.load(std::memory_order_acquire);
 }
 
 void Bell::sleep(uint32_t seen, std::chrono::microseconds slice) {
