@@ -363,6 +363,7 @@ NB_MODULE(_core, m) {
     for (Isa isa : isas()) all.push_back(static_cast<int>(isa));
     return all;
   });
+  m.def("kernels", [] { return name_of(isas().back()); });
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ from importlib.metadata import version
 
 from launching import Hocket
 
+from hocket.doctor.findings import Here
+from hocket.doctor.machine import judge_vectors, read_vectors
 from worlds import libucp
 
 
@@ -49,6 +51,8 @@ def test_info(hocket: Hocket) -> None:
     facts = json.loads(hocket.run("info", "--json").stdout)
     assert facts["hocket"] == version("hocket")
     assert facts["cores"] == len(os.sched_getaffinity(0))
+    (vectors,) = judge_vectors(read_vectors(Here()))  # which ask the kernel, and not the processor
+    assert vectors.found == f"kernels for {facts['kernels']}" or (facts["kernels"] == "SSE2" and vectors.remedy)
     assert (facts["launcher"], facts["place"], facts["variables"]) == ("none", "rank 0 of 1", {})
     shown = hocket.run("info", environ={"HOCKET_UCX": libucp(), "UCX_TLS": "posix,tcp"}).stdout
     assert "rank 0 of 1" in shown

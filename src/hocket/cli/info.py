@@ -8,7 +8,8 @@ import typer
 
 
 def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show version, cores, which launcher's variables are set here, and whether there is UCX (HOCKET_UCX).
+    """Show version, cores, which kernels reduce, which launcher's variables are set here, and whether there is UCX
+    (HOCKET_UCX).
 
     Examples:
 
@@ -38,7 +39,7 @@ def _facts() -> dict[str, object]:
     import platform
     import socket
 
-    from .._core import VERSION
+    from .._core import VERSION, kernels
     from ..config import Config, concerning, seen
     from ..doctor.versions import ucx
     from ..errors import RendezvousError
@@ -55,6 +56,7 @@ def _facts() -> dict[str, object]:
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),
+        "kernels": kernels(),
         "launcher": launcher,
         "place": place,
         "ucx": there or f"none: {lacks}",

@@ -175,14 +175,16 @@ def read_vectors(here: Here) -> Vectors:
 
 def judge_vectors(facts: Vectors) -> list[Finding]:
     """Which kernels are used, as csrc/kernels/reduce.cpp chooses."""
-    if facts.machine != "x86_64" or facts.flags >= _AVX512:
-        return ok("vectors", "kernels for AVX-512" if facts.machine == "x86_64" else "kernels for any processor")
+    if facts.machine != "x86_64":
+        return ok("vectors", f"kernels for {'NEON' if 'asimd' in facts.flags else 'any processor'}")
+    if facts.flags >= _AVX512:
+        return ok("vectors", "kernels for AVX-512")
     if facts.flags >= _AVX2:
         return ok("vectors", "kernels for AVX2")
     return warning(
         "vectors",
         "the processor shows no AVX2 and F16C",
-        "sums take the kernels that any processor can run, and float16 is converted one by one",
+        "sums take the kernels that any processor can run, and float16 is converted in many instructions",
         "on a virtual machine: let it see the host's processor (QEMU: -cpu host)",
     )
 
