@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 pip := $(bin)/python -m pip install -qq
 say = @echo '── $(1)'
 
-.PHONY: help demo test check check-plans torture fuzz lint bench sanitize docs wheel clean native
+.PHONY: help demo test check check-plans torture fuzz lint bench sanitize portable portable-tools docs wheel clean native
 .DELETE_ON_ERROR:
 
 help: ## say what there is (the default)
@@ -76,6 +76,14 @@ sanitize: .venv/hocket ## run the native tests under address+undefined and under
 	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 
+portable: portable-tools native ## the native tests with clang, and in emulation on aarch64 and without F16C
+	$(call native-tests,clang,-DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS=-Werror)
+	$(call native-tests,aarch64,$(for-aarch64),-E 'test_(mapping|reduce|ucx)')
+	$(call say,native tests (aarch64$(comma) pages of 64 KiB))
+	@$(on-aarch64) -p 65536 build/aarch64/test_shm
+	$(call say,the kernels on other processors)
+	@$(bin)/python tests/portable.py build/native build/clang build/aarch64
+
 docs: .venv/hocket .venv/docs ## write the pages that are made from plans, docstrings and programs, and the site: build/site
 	@for page in algorithms api errors tcl; do $(bin)/python docs/generate_$$page.py; done
 	@$(site)
@@ -93,16 +101,29 @@ clean: ## delete everything that was built or installed here
 comma := ,
 # Not --quiet, which would also keep --strict from counting warnings. The variable: what the theme has to say of others.
 site = mkdir -p build; NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
-# $(call native-tests,folder under build/,cmake options). Thread sanitizer wants the address space not randomised, and no
-# UCX that puts itself between a thread's last breath and the kernel.
+# $(call native-tests,folder under build/,cmake options,ctest options). Thread sanitizer wants the address space not
+# randomised, and no UCX that puts itself between a thread's last breath and the kernel.
 define native-tests
 $(call say,native tests ($(1)))
 @log=build/$(1).log; mkdir -p build; \
 	{ cmake -S . -B build/$(1) -G Ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON $(2) && cmake --build build/$(1); } > $$log 2>&1 \
 	|| { cat $$log; exit 1; }
 @cd build/$(1) && HOCKET_UCX=$$(ls $(CURDIR)/.venv/lib/python*/site-packages/libucx/lib/libucp.so.0 2> /dev/null) \
-	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2
+	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2 $(3)
 endef
+
+# What no other target needs. The emulator gives no pages back (test_mapping), and reorders no memory.
+portable-tools:
+	@$(if $(filter x86_64,$(shell uname -m)),:,$(call missing,an x86-64 machine for make portable))
+	@$(if $(lacking),$(call missing,$(lacking) for make portable; on Debian and Ubuntu: apt install clang \
+		g++-aarch64-linux-gnu qemu-user),:)
+
+cross-tools := clang++ aarch64-linux-gnu-g++ qemu-aarch64 qemu-x86_64
+lacking = $(strip $(foreach tool,$(cross-tools),$(if $(shell command -v $(tool)),,$(tool))))
+on-aarch64 := qemu-aarch64 -cpu cortex-a72 -L /usr/aarch64-linux-gnu
+space := $(subst ,, )
+for-aarch64 = -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+	-DCMAKE_CXX_FLAGS=-Werror '-DCMAKE_CROSSCOMPILING_EMULATOR=$(subst $(space),;,$(on-aarch64))'
 
 native: .venv/hocket
 	$(call native-tests,native)
