@@ -199,7 +199,7 @@ def test_ranks_of_other_hosts(hocket: Hocket) -> None:
 
 def test_the_command(hocket: Hocket, tmp_path: Path) -> None:
     job = Job(hocket, 2, "group.barrier() if rank else forever()")
-    until(lambda: "waiting for rank 0" in sentence(lines_of(job.groups()[0])[1]), "rank 1 waiting")
+    until(lambda: "waiting for rank 0" in sentence(lines_of(job.groups()[0])[-1]), "rank 1 waiting")
     file = tmp_path / "status.json"
     done = hocket.run("status", str(job.pids[1]), "--json", str(file))
     assert (done.returncode, done.stderr) == (0, "")
