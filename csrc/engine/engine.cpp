@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "engine/chores.h"
+#include "engine/cursor.h"
 #include "wait/failpoint.h"
 
 namespace hocket {
@@ -13,61 +15,6 @@ namespace hocket {
 namespace {
 
 constexpr uint64_t far_enough = 64;  // pairs of record and segment, to tell of before their turn
-
-// Walks the (record, segment) pairs of one list in the order (step + segment, step, index).
-template <class Record>
-class Cursor {
- public:
-  Cursor(const std::vector<Record>& records, uint64_t segment, bool signals)
-      : records_(records), segment_(segment), signals_(signals) {
-    settle();
-  }
-
-  bool done() const { return first_ == records_.size(); }
-  const Record& record() const { return records_[at_]; }
-  int32_t index() const { return static_cast<int32_t>(at_); }
-  uint64_t segment() const { return diagonal_ - record().step; }
-  uint64_t offset() const { return segment() * segment_; }
-  uint64_t bytes() const { return std::min(segment_, record().bytes - offset()); }
-  bool is_at(const Cursor& other) const { return diagonal_ == other.diagonal_ && at_ == other.at_; }
-
-  // Whether this cursor has left (index, segment) behind.
-  bool passed(int32_t index, uint64_t segment) const {
-    const uint64_t diagonal = records_[index].step + segment;
-    return done() || diagonal < diagonal_ || (diagonal == diagonal_ && static_cast<size_t>(index) < at_);
-  }
-
-  void advance() {
-    ++at_;
-    settle();
-  }
-
- private:
-  uint64_t segments(const Record& r) const {
-    return r.bytes == 0 ? (signals_ ? 1 : 0) : (r.bytes + segment_ - 1) / segment_;
-  }
-
-  // From (diagonal, at) on, stands on the next pair that exists.
-  void settle() {
-    for (;;) {
-      for (; at_ < records_.size() && records_[at_].step <= diagonal_; ++at_) {
-        if (diagonal_ - records_[at_].step < segments(records_[at_])) return;
-      }
-      ++diagonal_;
-      while (first_ < records_.size() && records_[first_].step + segments(records_[first_]) <= diagonal_) ++first_;
-      if (done()) return;
-      diagonal_ = std::max<uint64_t>(diagonal_, records_[first_].step);
-      at_ = first_;
-    }
-  }
-
-  const std::vector<Record>& records_;
-  const uint64_t segment_;
-  const bool signals_;
-  uint64_t diagonal_ = 0;
-  size_t at_ = 0;
-  size_t first_ = 0;  // all before it are finished
-};
 
 class Run {
  public:
@@ -81,11 +28,13 @@ class Run {
         receives_(program.receives, program.segment, program.signals),
         deadline_(deadline),
         wait_(port, deadline, waited),
-        touched_(touched) {
+        touched_(touched),
+        chores_(program) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;
       protocol.posted.clear();
+      protocol.slots.clear();
     }
   }
 
@@ -96,7 +45,7 @@ class Run {
         moved = true;
         if (!receives_.done() && is_copy_of_own(receives_.record())) break;  // fills the time in which they read
       }
-      if (!receives_.done() && receive()) moved = true;
+      if (work()) moved = true;
       if (moved) {
         wait_.progressed();
       } else {
@@ -122,6 +71,10 @@ class Run {
     if (s.after != nothing && !receives_.passed(s.after, segment)) return false;
     const uint64_t bytes = sends_.bytes();
     Protocol& view = protocol(sends_.index());
+    if (view.kind == Protocol::spared) {
+      sends_.advance();
+      return true;
+    }
     if (view.kind == Protocol::put) {
       if (!put(s, bytes, nullptr)) return false;
       sends_.advance();
@@ -137,16 +90,60 @@ class Run {
       sends_.advance();
       return true;
     }
-    std::byte* slot = port_.reserve(s.peers, bytes);
+    const bool lends = view.kind == Protocol::lent;
+    std::byte* slot = lends ? port_.lend(s.peers, bytes) : port_.reserve(s.peers, bytes);
     if (slot == nullptr) {
       blocker_ = s.peers.front();
       return false;
     }
-    if (bytes != 0) std::memcpy(slot, at(s.from) + sends_.offset(), bytes);
+    const void* const from = at(s.from) + sends_.offset();
+    chores_.add({slot, nullptr, &from, 1, bytes, 1});
+    const bool alone = bytes < Chores::worth || receives_.done() || is_copy_of_own(receives_.record());
+    if (alone) {
+      chores_.finish();
+    } else {
+      work();
+    }
     FAILPOINT(staged);
     port_.post(s.peers, bytes, label(s.mark, segment));
     FAILPOINT(published);
+    if (lends) {
+      view.posted.push_back(port_.posted(s.peers.front()));
+      view.slots.push_back(slot);
+    }
     sends_.advance();
+    return true;
+  }
+
+  // Besides what is to be done already: the receive whose sources are there, and the slot that has come home.
+  bool work() {
+    const bool skips = !receives_.done() && skip();
+    const bool receives = !receives_.done() && receive();
+    const bool homes = lent_ != nothing && comes_home();
+    chores_.finish();
+    if (receives) received();
+    if (homes) {
+      port_.take_back();
+      ++home_;
+      FAILPOINT(fetched);
+    }
+    return skips || receives || homes;
+  }
+
+  // Whether what the peer made is in the next of the slots that were lent.
+  bool comes_home() {
+    const Protocol& view = program_.protocols[lent_];
+    if (home_ == view.posted.size()) return false;
+    const Send& s = program_.sends[lent_];
+    if (!port_.consumed(s.peers.front(), view.posted[home_])) {
+      blocker_ = s.peers.front();
+      return false;
+    }
+    const Receive& r = program_.receives[s.home];
+    const uint64_t offset = home_ * program_.segment;
+    if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
+    fetched_ = view.slots[home_];
+    chores_.add({at(r.to) + offset, nullptr, &fetched_, 1, std::min(program_.segment, r.bytes - offset), 1});
     return true;
   }
 
@@ -167,18 +164,32 @@ class Run {
     return nothing;
   }
 
+  // Whether nothing will be sent for the current receive, and it is here already.
+  bool skip() {
+    const bool is_home = lent_ != nothing && program_.sends[lent_].home == receives_.index();
+    if (!is_home || home_ <= receives_.segment()) return false;
+    if (ahead_) look_ahead();
+    advance_receives();
+    return true;
+  }
+
+  void advance_receives() {
+    receives_.advance();
+    if (ahead_) --ahead_by_;
+  }
+
+  // Prepares the current receive, if it can be made now.
   bool receive() {
     const Receive& r = receives_.record();
     const uint64_t segment = receives_.segment(), bytes = receives_.bytes();
+    if (lent_ != nothing && program_.sends[lent_].home == receives_.index()) return false;
     for (int32_t send : r.before) {
       if (!sends_.passed(send, segment) || !read(send, segment)) return false;
     }
     if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
     FAILPOINT(collected);
-    forward(r, segment, bytes);
-    receives_.advance();
-    if (ahead_) --ahead_by_;
+    fold(r, segment, bytes);
     return true;
   }
 
@@ -223,6 +234,7 @@ class Run {
   bool gather(const Receive& r, uint64_t segment, uint64_t bytes) {
     const size_t k = r.sources.size();
     program_.sources.resize(k);
+    borrowed_ = nullptr;
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
@@ -239,30 +251,49 @@ class Run {
         port_.mismatch(source.peer, message, expected, bytes);
       }
       program_.sources[i] = message.data;
+      if (message.lent) borrow(r, message);
     }
     return true;
   }
 
-  // Folds the sources to where they go, and in the same pass to where the next send would take them.
-  void forward(const Receive& r, uint64_t segment, uint64_t bytes) {
+  // What is made of this message goes into its slot as well, and the answer need not be sent.
+  void borrow(const Receive& r, const Message& message) {
+    if (r.answer == nothing) throw Failure{Failure::internal, -1, "a slot was lent to who does not answer"};
+    program_.protocols[r.answer].kind = Protocol::spared;
+    borrowed_ = const_cast<std::byte*>(message.data);
+  }
+
+  // The sources are to be folded to where they go, and in the same pass to where the next send would take them.
+  void fold(const Receive& r, uint64_t segment, uint64_t bytes) {
     const uint64_t offset = receives_.offset();
-    const Send* next = fusible(segment) ? &sends_.record() : nullptr;
-    const bool direct = next != nullptr && protocol(sends_.index()).kind == Protocol::put;
-    std::byte* also = next == nullptr ? nullptr : port_.reserve(next->peers, direct ? 0 : bytes);
-    if (direct && also != nullptr) also = port_.target(next->peers[0]) + next->from.offset + offset;
-    apply(r, at(r.to) + offset, also, bytes);
+    next_ = borrowed_ == nullptr && fusible(segment) ? &sends_.record() : nullptr;
+    direct_ = next_ != nullptr && protocol(sends_.index()).kind == Protocol::put;
+    also_ = next_ == nullptr ? borrowed_ : port_.reserve(next_->peers, direct_ ? 0 : bytes);
+    if (direct_ && also_ != nullptr) also_ = port_.target(next_->peers[0]) + next_->from.offset + offset;
+    if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
+    const uint64_t divisor = r.finished ? program_.divisor : 1;
+    chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor});
+  }
+
+  // The current receive has been made.
+  void received() {
+    const Receive& r = receives_.record();
+    if (program_.slow && r.sources.size() > 1 && Clock::now() > deadline_) overrun();
     FAILPOINT(folded);
     for (const Source& source : r.sources) {
       if (source.peer != local) port_.release(source.peer);
     }
     FAILPOINT(released);
-    if (also == nullptr) return;
-    if (direct) {
-      put(*next, bytes, also);
-    } else {
-      port_.post(next->peers, bytes, label(next->mark, segment));
+    if (next_ != nullptr && also_ != nullptr) {
+      const uint64_t bytes = receives_.bytes();
+      if (direct_) {
+        put(*next_, bytes, also_);
+      } else {
+        port_.post(next_->peers, bytes, label(next_->mark, receives_.segment()));
+      }
+      sends_.advance();
     }
-    sends_.advance();
+    advance_receives();
   }
 
   // Who has given up in the meantime said why; else this rank is the first to.
@@ -278,10 +309,22 @@ class Run {
     const auto known = [&](int32_t peer) { return port_.target(peer) != nullptr; };
     if (s.put && std::all_of(s.peers.begin(), s.peers.end(), known)) {
       found.kind = Protocol::put;
+    } else if (!s.staged && port_.reachable(s.peers, at(s.from), s.bytes)) {
+      found.kind = Protocol::viewed;
+    } else if (can_lend(s)) {
+      found.kind = Protocol::lent;
+      lent_ = static_cast<int32_t>(index);
     } else {
-      found.kind = !s.staged && port_.reachable(s.peers, at(s.from), s.bytes) ? Protocol::viewed : Protocol::staged;
+      found.kind = Protocol::staged;
     }
     return found;
+  }
+
+  // Whether what the peer makes of it is to come home in its slot: unless the peer can write it to where it belongs.
+  bool can_lend(const Send& s) const {
+    if (s.home == nothing || !port_.lends(s.peers.front(), program_.segment)) return false;
+    const Receive& r = program_.receives[s.home];
+    return r.bytes == s.bytes && !port_.reachable(s.peers, at(r.to), r.bytes);
   }
 
   // Writes the current segment of `s` into the output of each peer, but for the one at `done`, where it is already.
@@ -312,21 +355,6 @@ class Run {
            protocol(sends_.index()).kind != Protocol::viewed;
   }
 
-  void apply(const Receive& r, std::byte* to, std::byte* also, uint64_t bytes) {
-    const size_t k = program_.sources.size();
-    if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
-    if (k == 1) {
-      if (bytes != 0 && to != program_.sources[0]) std::memcpy(to, program_.sources[0], bytes);
-    } else if (program_.custom) {
-      program_.custom(to, program_.sources.data(), k, bytes / program_.itemsize);
-      if (program_.slow && Clock::now() > deadline_) overrun();
-    } else {
-      program_.fold(to, also, program_.sources.data(), k, bytes / program_.itemsize, r.finished ? program_.divisor : 1);
-      return;
-    }
-    if (also != nullptr && bytes != 0) std::memcpy(also, to, bytes);
-  }
-
   Program& program_;
   Port& port_;
   const uint64_t call_;
@@ -338,6 +366,15 @@ class Run {
   const Deadline deadline_;
   Wait wait_;
   bool* const touched_;
+  Chores chores_;
+  // Of the receive that is being made: the next send, of the same, whether that is put, and a second place for the
+  // result; and the slot of its message, if that was lent.
+  const Send* next_ = nullptr;
+  bool direct_ = false;
+  std::byte *also_ = nullptr, *borrowed_ = nullptr;
+  int32_t lent_ = nothing;         // the send whose slots are lent: there is one at most
+  uint64_t home_ = 0;              // segments of it that have come home
+  const void* fetched_ = nullptr;  // the next one
   int blocker_ = -1;
 };
 

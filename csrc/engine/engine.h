@@ -45,6 +45,7 @@ struct Send {
   int32_t after;     // the receive that last wrote `from`, or nothing
   bool staged;       // overwritten in its own step, so that a view could not be awaited
   bool put = false;  // goes to the same place in the peers' output, which nobody but this rank reads or writes before
+  int32_t home = nothing;  // the receive of what its one peer makes of it: that can come back in its slot
 };
 
 struct Source {
@@ -61,14 +62,17 @@ struct Receive {
   std::vector<Source> sources;
   bool finished;
   std::vector<int32_t> before;  // the sends that read what this overwrites
+  int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
 // it lies; `posted` is, for each segment and peer, up to which message that peer must have read before it may change.
-// Put: written to where it is to be.
+// Put: written to where it is to be. Lent: staged, and once the peer has read it, what it made of it lies in `slots`,
+// one for each segment. Spared: an answer, which has gone that way.
 struct Protocol {
-  enum Kind { unknown, staged, viewed, put } kind = unknown;
+  enum Kind { unknown, staged, viewed, put, lent, spared } kind = unknown;
   std::vector<uint64_t> posted;
+  std::vector<const std::byte*> slots;
 };
 
 // A reduction in the caller's hands: to = sources[0] op ... op sources[k-1], `count` elements.

@@ -19,11 +19,13 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 
-// The oldest message of a channel, valid until it is released.
+// The oldest message of a channel, valid until it is released. Where its room was `lent`, it is not const, and its
+// sender gets what it holds then.
 struct Message {
   Label label;
   uint64_t bytes;
   const std::byte* data;
+  bool lent = false;
 };
 
 class Port : public Waiter {
@@ -32,6 +34,11 @@ class Port : public Waiter {
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.
   virtual void post(Peers peers, uint64_t bytes, Label label) = 0;
+  // Whether room can be lent to `peer`, in pieces of so many bytes: it writes to what it has read, before it releases
+  // it. That holds what it has until it is taken back; the oldest comes first.
+  virtual bool lends(int /*peer*/, uint64_t /*bytes*/) const { return false; }
+  virtual std::byte* lend(Peers /*peer*/, uint64_t /*bytes*/) { return nullptr; }  // as reserve
+  virtual void take_back() {}
   // Whether `peers` can read this memory where it lies: then it is posted as a view, and not a byte is staged.
   virtual bool reachable(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
   // Sends a view of memory that is reachable. It must not change until all of `peers` have read it. False: not now.

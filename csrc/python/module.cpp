@@ -27,9 +27,11 @@ using namespace nb::literals;
 
 namespace {
 
-using SendRow = std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool>;
+using SendRow =
+    std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool, int32_t>;
 using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
-using ReceiveRow = std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>>;
+using ReceiveRow =
+    std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>, int32_t>;
 
 Place place(int buffer, uint64_t offset) { return {static_cast<Buffer>(buffer), offset}; }
 
@@ -68,13 +70,13 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .scratch = {},
                      .protocols = {},
                      .sources = {}};
-  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put] : sends) {
-    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put});
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put, home] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put, home});
   }
-  for (const auto& [step, buffer, offset, bytes, rows, finished, before] : receives) {
+  for (const auto& [step, buffer, offset, bytes, rows, finished, before, answer] : receives) {
     std::vector<Source> sources;
     for (const auto& [peer, mark, from, at] : rows) sources.push_back({peer, mark, place(from, at)});
-    self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before});
+    self->receives.push_back({step, place(buffer, offset), bytes, std::move(sources), finished, before, answer});
   }
   measure(*self);
   if (self->trace) self->traced = self->trace->name(self->text.substr(0, self->text.find('\n')), group);

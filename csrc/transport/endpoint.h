@@ -1,8 +1,8 @@
 // One rank's end of a group.
 //
 // Each rank owns an *outbox*, a memory file that the ranks of its host have mapped. Nobody but its owner writes it, but
-// for the bell, which any rank may ring, and the arena, where in a call others may write what is to be there. Of the
-// outbox of a rank that shares no memory with this one there is a mirror, which a link keeps up to date.
+// for the bell, which any rank may ring, and in a call for what is to be there: slots that were lent, and the arena. Of
+// the outbox of a rank that shares no memory with this one there is a mirror, which a link keeps up to date.
 //
 // clang-format off
 //   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ recording ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐

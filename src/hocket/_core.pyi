@@ -22,8 +22,8 @@ class Custom:
 class Program:
     def __init__(
         self,
-        sends: Sequence[tuple[int, int, int, int, int, list[int], int, bool, bool]],
-        receives: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]], bool, list[int]]],
+        sends: Sequence[tuple[int, int, int, int, int, list[int], int, bool, bool, int]],
+        receives: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]], bool, list[int], int]],
         unheard: list[int],
         untold: list[int],
         segment: int,

@@ -133,12 +133,13 @@ inline Sizes draw_sizes(int chunks, uint64_t seed) {
 
 inline Weather draw_weather(uint64_t seed, size_t depth, uint64_t segment) {
   Weather weather{.seed = seed, .depth = depth};
-  weather.staging = std::array<uint64_t, 3>{segment, 3 * segment, ~0ull}[mix(seed, 6) % 3];
+  weather.staging = std::array<uint64_t, 4>{segment, 3 * segment, 8 * segment, ~0ull}[mix(seed, 6) % 4];
   weather.delay = std::array<unsigned, 3>{0, 2, 9}[mix(seed, 7) % 3];
   weather.refusal = std::array<unsigned, 3>{0, 10, 60}[mix(seed, 8) % 3];
   weather.crowded = mix(seed, 9) % 2;
   weather.views = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 10) % 3];
   weather.puts = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 20) % 3];
+  weather.loans = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 22) % 3];
   weather.landings = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 21) % 3];
   return weather;
 }

@@ -30,6 +30,7 @@ struct Weather {
   unsigned refusal = 0;      // of 100 operations that could succeed, so many do not
   unsigned views = 0;        // of 100 buffers, so many can be read by others where they lie
   unsigned puts = 0;         // of 100 outputs, so many can be written by others
+  unsigned loans = 0;        // of 100 slots that could be lent, so many are
   unsigned landings = 0;     // of 100 messages that are expected, so many are received there; 0: nobody is told of any
   bool crowded = true;
   int dying = -1;           // this rank
@@ -48,6 +49,7 @@ struct End {
   size_t fused = 0;       // posts of what was reserved before a release()
   size_t viewed = 0;      // posts of views
   size_t put = 0;         // posts of what was put
+  size_t lent = 0;        // posts of what was lent
   size_t landed = 0;      // messages received where they were expected
   int announced = 0;      // announcements not withdrawn
 };
@@ -76,6 +78,7 @@ class World {
     std::unique_ptr<std::byte[]> data;  // of exactly this size, for the address sanitizer
     uint64_t bytes;
     uint64_t* staged;
+    bool lent;
     ~Slot() { *staged -= bytes; }
   };
   struct Posted {
@@ -140,15 +143,30 @@ class FakePort : public Port {
     if (reserved_ == nullptr && refuses()) return nullptr;
     reserved_.reset(new std::byte[bytes]);
     std::fill_n(reserved_.get(), bytes, std::byte{0xa5});
-    released_since_ = false;
+    released_since_ = lends_ = false;
     return reserved_.get();
   }
+
+  bool lends(int, uint64_t bytes) const override {
+    const bool is_roomy = world_.weather_.staging / 8 >= bytes;
+    return !listens && is_roomy && world_.below(100) < world_.weather_.loans;
+  }
+
+  std::byte* lend(Peers peer, uint64_t bytes) override {
+    std::byte* const room = reserve(peer, bytes);
+    lends_ = room != nullptr;
+    return room;
+  }
+
+  void take_back() override { lent_.pop_front(); }
 
   void post(Peers peers, uint64_t bytes, Label label) override {
     count();
     end_.fused += released_since_;
     world_.staged_[rank_] += bytes;
-    std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_]});
+    std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_], lends_});
+    if (lends_) lent_.push_back(slot);
+    end_.lent += lends_;
     send(peers, {slot, slot->data.get(), bytes, label, 0});
   }
 
@@ -208,7 +226,7 @@ class FakePort : public Port {
     if (queue.empty()) return in_vain(), false;
     World::Posted& oldest = queue.front();
     if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
-    message = {oldest.label, oldest.bytes, oldest.data};
+    message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent};
     return true;
   }
 
@@ -309,6 +327,8 @@ class FakePort : public Port {
   End& end_;
   std::unique_ptr<std::byte[]> reserved_;
   bool released_since_ = false;
+  bool lends_ = false;                             // what is reserved,
+  std::deque<std::shared_ptr<World::Slot>> lent_;  // and what has not been taken back
 };
 
 inline std::vector<End> World::play(const std::function<void(int, FakePort&)>& part) {

@@ -115,6 +115,30 @@ void test_views() {
   }
 }
 
+// Where two ranks exchange parts, the sums come home in the slots: half of the messages are enough. What can be read
+// where it lies, or written, is not lent, whatever the other rank does.
+void test_loans() {
+  for (const auto make : {two_shot, ring}) {
+    for (const bool in_place : {false, true}) {
+      for (const uint64_t segments : {1, 3, 17}) {
+        Case c{.plan = make(2), .sizes = {51, 34}, .in_place = in_place, .segments = segments};
+        c.weather = {.seed = kSeed + segments, .loans = 100};
+        const uint64_t segment = segment_of(c.sizes, segments);
+        const std::vector<Program> programs = programs_of(c);
+        const std::vector<End> ends = test(c);
+        for (int rank = 0; rank < 2; ++rank) {
+          const auto pieces = [&](const Send& s) { return (s.bytes + segment - 1) / segment; };
+          const size_t out = pieces(programs[rank].sends[0]), in = pieces(programs[1 - rank].sends[0]);
+          check(ends[rank].lent == out, c, "rank ", rank, " lent ", ends[rank].lent);
+          check(ends[rank].operations == out + in, c, "rank ", rank, ": ", ends[rank].operations, " operations");
+        }
+        c.weather.views = 100;
+        for (const End& end : test(c)) check(end.lent == 0, c, end.lent, " lent");
+      }
+    }
+  }
+}
+
 // Who alone has used a peer's slot writes the result there: the owners of two_shot do, once a peer is known to have
 // come.
 void test_puts() {
@@ -185,6 +209,7 @@ int main() {
   test_barrier();
   test_fusion();
   test_views();
+  test_loans();
   test_puts();
   test_landings();
   test_meter();

@@ -76,19 +76,20 @@ void test_death(const Case& c) {
   }
 }
 
-void test_deaths() {
+void test_deaths(unsigned loans) {
   uint64_t seed = kSeed;
   for (const auto make : kPlans) {
     for (int n = 2; n <= 4; ++n) {
       const Plan plan = make(n);
       for (const uint64_t segments : {1, 3}) {
-        Case c{.plan = plan, .sizes = Sizes(plan.chunks, 3), .segments = segments};
+        Case c{.plan = plan, .sizes = Sizes(plan.chunks, 3), .segments = segments, .weather = {.loans = loans}};
         std::vector<size_t> operations;
         for (const End& end : test(c)) operations.push_back(end.operations);
         for (int dying = 0; dying < n; ++dying) {
           for (size_t at = 0; at < operations[dying]; ++at) {
             ++seed;
             c.weather = draw_weather(seed, 1 + seed % 3, 8);
+            c.weather.loans = loans;
             c.weather.dying = dying;
             c.weather.dies_at = at;
             test_death(c);
@@ -137,7 +138,7 @@ void test_throwing_fold() {
 int main() {
   std::printf("seeds from %llu\n", static_cast<unsigned long long>(kSeed));
   test_mismatch();
-  test_deaths();
+  for (const unsigned loans : {0, 100}) test_deaths(loans);
   test_timeouts();
   test_throwing_fold();
   return report();

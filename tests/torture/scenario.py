@@ -71,7 +71,8 @@ HARMLESS = (
 
 # The steps of a call,
 IN_CALLS = (
-    *("entered", "staged", "published", "viewed", "put", "collected", "folded", "released", "moved", "met"),
+    *("entered", "staged", "published", "viewed", "put", "collected", "folded", "released", "fetched"),
+    *("moved", "met"),
     *("completed", "giving_back", "before_mail", "mail_read"),
     *("frame_composed", "frame_half_sent", "frame_received", "frame_heard", "kept"),
 )
@@ -219,6 +220,7 @@ def draw(seed: int, number: int, absent: Collection[str] = ()) -> Trial:
 SPECIAL = {
     "staged": ("all_reduce", "plain"),
     "published": ("all_reduce", "plain"),
+    "fetched": ("all_reduce", "plain"),  # of two
     "fencing": ("all_reduce", "arena"),
     "page_fenced": ("all_reduce", "arena"),
     "half_fenced": ("all_reduce", "arena"),
@@ -261,7 +263,7 @@ def grid(transport: str) -> list[Trial]:
 def _cell(fault: str, step: str, first: str, number: int, collective: str | None = None) -> Trial:
     """Of three ranks or four: on two hosts the last one of three is alone."""
     workload, place = SPECIAL.get(step, (COLLECTIVES[number % len(COLLECTIVES)], "arena" if number % 2 else "plain"))
-    size = 4 if first == "mismatch" or step == "adopted" else 3
+    size = 2 if step == "fetched" else 4 if first == "mismatch" or step == "adopted" else 3
     return Trial(
         number=number,
         size=size,

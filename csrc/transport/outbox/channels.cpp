@@ -67,15 +67,30 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
 }
 
 std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
-  inlined_ = bytes <= Descriptor::room;
-  if (!inlined_) turn(bytes);
+  kind_ = bytes <= Descriptor::room ? Descriptor::here : Descriptor::slot;
+  if (kind_ == Descriptor::slot) return reserve_slots(peers, bytes);
+  reserved_ = head_;
+  return room(peers, head_) ? inline_ : nullptr;
+}
+
+std::byte* Channels::reserve_slots(Peers peers, uint64_t bytes) {
+  turn(bytes);
   uint64_t begin = head_;
-  if (!inlined_ && begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
+  if (begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
   reserved_ = begin;
-  if (!room(peers, begin + (inlined_ ? 0 : round_up(bytes, line)))) return nullptr;
-  if (inlined_) return inline_;
+  if (!room(peers, begin + round_up(bytes, line))) return nullptr;
   map_up_to(begin % slots_ + bytes, ring_, slots_, mapped_, true);
   return ring_ + begin % slots_;
+}
+
+// Where the ring is so much longer, what is lent never leaves too little of it for what is sent meanwhile:
+// docs/decisions/0026.
+bool Channels::lends(int peer, uint64_t bytes) const { return !channels_[peer].behind_wire && 8 * bytes <= slots_; }
+
+std::byte* Channels::lend(Peers peer, uint64_t bytes) {
+  if (lent_ - taken_back_ == depth) return nullptr;
+  kind_ = Descriptor::lent;
+  return reserve_slots(peer, bytes);
 }
 
 // Where nothing is in flight a message may lie anywhere: a short one in the front, which is in this core's caches; a
@@ -89,8 +104,9 @@ void Channels::turn(uint64_t bytes) {
   }
 }
 
-// Whether nothing of what was posted is still to be read.
+// Whether nothing of what was posted is still to be read, or to be taken back.
 bool Channels::all_read() {
+  if (lent_ != taken_back_) return false;
   for (Channel& c : channels_) {
     if (c.seen_read == c.sent) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
@@ -114,12 +130,14 @@ bool Channels::room(Peers peers, uint64_t end) {
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
     if (c.seen_read != c.sent) tail_ = std::min(tail_, c.begin[c.seen_read % depth]);
   }
+  if (lent_ != taken_back_) tail_ = std::min(tail_, lent_at_[taken_back_ % depth]);
   return end - tail_ <= slots_;
 }
 
 void Channels::post(Peers peers, uint64_t bytes, Label label) {
-  publish(peers, bytes, label, inlined_ ? Descriptor::here : Descriptor::slot, reserved_ % slots_);
-  if (inlined_) return;
+  if (kind_ == Descriptor::lent) lent_at_[lent_++ % depth] = reserved_;
+  publish(peers, bytes, label, kind_, reserved_ % slots_);
+  if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
   if (bytes > brief_) resume_ = head_ % slots_;
 }
@@ -186,6 +204,7 @@ bool Channels::peek(int peer, Message& message) {
   if (!is_there() && !(c.behind_wire && bell_.hear(peer) && is_there())) return false;
   message.label = {d.call, d.place};
   message.bytes = d.bytes;
+  message.lent = d.kind == Descriptor::lent && !c.behind_wire;
   if (d.kind == Descriptor::here && d.bytes <= Descriptor::room) {
     message.data = d.payload;
     return true;
@@ -194,13 +213,14 @@ bool Channels::peek(int peer, Message& message) {
     message.data = reinterpret_cast<const std::byte*>(d.offset);
     return true;
   }
+  const bool in_slots = d.kind == Descriptor::slot || message.lent;
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
-  const uint64_t limit = d.kind == Descriptor::slot ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
+  const uint64_t limit = in_slots ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
-  if (d.kind == Descriptor::slot) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
-  message.data = (d.kind == Descriptor::slot ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
+  if (in_slots) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
+  message.data = (in_slots ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
 }
 

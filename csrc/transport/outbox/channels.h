@@ -3,7 +3,8 @@
 //   A send stages its bytes once into the slots and posts one descriptor to each receiver; a receiver works straight
 //   from the slot and then counts the message as read. Bytes that fit into a descriptor's cache line travel there. The
 //   slots are one ring of bytes: a message's memory is free once all its receivers, and those of every message before
-//   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is.
+//   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is. Slots that are
+//   lent are written by their reader, too, before it counts them as read, and are free when they have been taken back.
 //
 // Used by the thread that makes the rank's calls, and by no other.
 #pragma once
@@ -29,6 +30,9 @@ class Channels : public Port {
 
   std::byte* reserve(Peers peers, uint64_t bytes) override;
   void post(Peers peers, uint64_t bytes, Label label) override;
+  bool lends(int peer, uint64_t bytes) const override;
+  std::byte* lend(Peers peer, uint64_t bytes) override;
+  void take_back() override { ++taken_back_; }
   bool reachable(Peers peers, const std::byte* data, uint64_t bytes) const override;
   bool in_arena(const std::byte* data, uint64_t bytes) const;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
@@ -57,6 +61,7 @@ class Channels : public Port {
     std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
   };
 
+  std::byte* reserve_slots(Peers peers, uint64_t bytes);
   void turn(uint64_t bytes);
   bool all_read();
   bool room(Peers peers, uint64_t end);
@@ -72,10 +77,12 @@ class Channels : public Port {
   uint64_t mapped_;      // of their pages
   uint64_t resume_ = 0;  // where in the slots the last message that was not brief ended
   std::byte* arena_;
-  uint64_t head_ = 0;      // end of what was posted, in bytes since the beginning of time
-  uint64_t tail_ = 0;      // end of what is known to be read by all
-  uint64_t reserved_ = 0;  // begin of what is reserved
-  bool inlined_ = false;   // whether the reservation is `inline_`
+  uint64_t head_ = 0;                      // end of what was posted, in bytes since the beginning of time
+  uint64_t tail_ = 0;                      // end of what is known to be read by all
+  uint64_t reserved_ = 0;                  // begin of what is reserved
+  uint32_t kind_ = Descriptor::slot;       // of what is reserved
+  uint64_t lent_ = 0, taken_back_ = 0;     // messages since the beginning of time,
+  std::array<uint64_t, depth> lent_at_{};  // and where each begins
   alignas(64) std::byte inline_[64];
 };
 

@@ -36,8 +36,9 @@ struct alignas(line) Descriptor {
   uint64_t call;
   uint64_t bytes;
   uint32_t place;
-  uint32_t kind;  // where the bytes are; landed in memory of this process: in a mirror alone
-  enum : uint32_t { here, slot, view, put, landed };
+  uint32_t kind;  // where the bytes are: lent, in slots that the reader writes to; landed, in a mirror alone, in memory
+                  // of this process
+  enum : uint32_t { here, slot, view, put, landed, lent };
   union {
     uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed: an address
     std::byte payload[room];

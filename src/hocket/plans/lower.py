@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+from . import exchange
 from .collectives import Layout, find, layout
 from .plan import (
     COPY,
@@ -36,6 +38,20 @@ def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) 
 
     `spans=False` takes spans apart into single chunks, as segments need it. Raises NotInPlace.
     """
+    share = _lowered(plan, rank, in_place, spans)
+    other = exchange.partner(share)
+    if other != NOTHING:  # who decides for himself what is in place
+        exchange.join(share, [s for s in (_tried(plan, other, kind, spans) for kind in (False, True)) if s])
+    return share
+
+
+def _tried(plan: Plan, rank: int, in_place: bool, spans: bool) -> Share | None:
+    with suppress(NotInPlace):
+        return _lowered(plan, rank, in_place, spans)
+    return None
+
+
+def _lowered(plan: Plan, rank: int, in_place: bool, spans: bool) -> Share:
     copied: set[int] = set()
     while True:
         lowering = _Lowering(plan, rank, in_place, copied)

@@ -4,7 +4,7 @@
     receives    one per slot written in a front: out = source ∘ source ∘ ..., in one pass; one source is a copy
 
 A send comes `after` the receive that made its bytes, and a receive comes after the sends that read what it overwrites,
-those `before` it. `lower.py` makes a share out of a plan.
+those `before` it. `lower.py` makes a share out of a plan, and `exchange.py` finds where a reduction can come home.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Send:
     after: int = NOTHING
     staged: bool = False  # overwritten in its own step, so that a view of it could not be awaited
     put: bool = False  # goes to the same place in the peers' `out`, which nobody but this rank reads or writes before
+    home: int = NOTHING  # the receive of what its one peer makes of it: that can come back in its slot
 
 
 class Source(NamedTuple):
@@ -68,6 +69,7 @@ class Receive:
     sources: list[Source]
     finished: bool = False  # the reduction is over all ranks: a mean is divided here
     before: list[int] = field(default_factory=list)
+    answer: int = NOTHING  # the send of what this makes, back to where its one message came from
 
 
 @dataclass
@@ -95,13 +97,13 @@ class Share:
             begin, end = ends[span.buf][span.chunk], ends[span.buf][span.chunk + span.chunks]
             return span.buf, int(begin), int(end - begin)
 
-        sends = [SendRow(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put) for s in self.sends]
+        sends = [SendRow(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put, s.home) for s in self.sends]
         receives = []
         for r in self.receives:
             sources = [
                 SourceRow(s.peer, s.mark, *(place(s.span)[:2] if s.peer == LOCAL else (0, 0))) for s in r.sources
             ]
-            receives.append(ReceiveRow(r.step, *place(r.span), sources, r.finished, r.before))
+            receives.append(ReceiveRow(r.step, *place(r.span), sources, r.finished, r.before, r.answer))
         return Rows(sends, receives, int(ends[TMP][-1]), self.exposed)
 
 
@@ -117,6 +119,7 @@ class SendRow(NamedTuple):
     after: int
     staged: bool
     put: bool
+    home: int
 
 
 class SourceRow(NamedTuple):
@@ -138,6 +141,7 @@ class ReceiveRow(NamedTuple):
     sources: list[SourceRow]
     finished: bool
     before: list[int]
+    answer: int
 
 
 class Rows(NamedTuple):

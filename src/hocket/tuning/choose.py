@@ -62,8 +62,8 @@ def choose(
         limit = size * topology.wire // more if more else PAIR
         why = "small: one round over the wire instead of two"
     elif size <= 2:
-        limit = host.l2 // 2
-        why = "two ranks: one round, and each reads no more of the other than in two"
+        limit = 2 * KIB
+        why = "two ranks: one round, and each reads little more of the other than in two"
     elif size > host.cores:
         limit = 24 * KIB
         why = "small: one round instead of two, in each of which ranks change places on their cores"

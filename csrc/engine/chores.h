@@ -1,0 +1,78 @@
+// What a rank has to do with memory at one time: a message to stage, a reduction to fold, a result to fetch. Each works
+// on memory of its own, and long ones take turns of a few lines: what comes from another core's cache is on its way
+// while the others work on what is near.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace hocket {
+
+// to = sources[0] op ... op sources[k-1], and the same to `also`, if that is there; one source is a copy.
+struct Chore {
+  std::byte* to;
+  std::byte* also;
+  const void* const* sources;
+  size_t k;
+  uint64_t bytes;
+  uint64_t divisor;
+};
+
+class Chores {
+ public:
+  static constexpr uint64_t turn = 512;    // bytes, of each
+  static constexpr uint64_t worth = 8192;  // bytes of one; what is shorter is done at once
+
+  explicit Chores(const Program& program) : program_(program) {}
+
+  void add(const Chore& chore) { list_[count_++] = chore; }
+
+  // Does all, and forgets them.
+  void finish() {
+    uint64_t longest = 0;
+    for (size_t i = 0; i < count_; ++i) longest = std::max(longest, list_[i].bytes);
+    const uint64_t piece = count_ > 1 && longest >= worth && !program_.custom ? turn : longest;
+    for (uint64_t at = 0; at < longest; at += piece) {
+      for (size_t i = 0; i < count_; ++i) {
+        if (at < list_[i].bytes) part(list_[i], at, std::min(piece, list_[i].bytes - at));
+      }
+    }
+    count_ = 0;
+  }
+
+ private:
+  void part(const Chore& c, uint64_t at, uint64_t bytes) {
+    std::byte* const also = c.also == nullptr ? nullptr : c.also + at;
+    if (c.k == 1) {
+      copy(c.to + at, static_cast<const std::byte*>(c.sources[0]) + at, bytes);
+    } else if (program_.custom) {
+      program_.custom(c.to, c.sources, c.k, bytes / program_.itemsize);
+    } else {
+      const void* const* sources = c.sources;
+      if (at != 0) {
+        shifted_.resize(c.k);
+        for (size_t i = 0; i < c.k; ++i) shifted_[i] = static_cast<const std::byte*>(c.sources[i]) + at;
+        sources = shifted_.data();
+      }
+      return program_.fold(c.to + at, also, sources, c.k, bytes / program_.itemsize, c.divisor);
+    }
+    if (also != nullptr) copy(also, c.to + at, bytes);
+  }
+
+  static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
+    if (to != from) std::memcpy(to, from, bytes);
+  }
+
+  const Program& program_;
+  std::array<Chore, 3> list_;
+  size_t count_ = 0;
+  std::vector<const void*> shifted_;
+};
+
+}  // namespace hocket
