@@ -278,6 +278,7 @@ NB_MODULE(_core, m) {
       .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
+      .def("lend_nothing", &Endpoint::lend_nothing)
       .def(
           "end",
           [](Endpoint& self, int kind, int peer, const std::string& text) {

@@ -85,7 +85,9 @@ std::byte* Channels::reserve_slots(Peers peers, uint64_t bytes) {
 
 // Where the ring is so much longer, what is lent never leaves too little of it for what is sent meanwhile:
 // docs/decisions/0026.
-bool Channels::lends(int peer, uint64_t bytes) const { return !channels_[peer].behind_wire && 8 * bytes <= slots_; }
+bool Channels::lends(int peer, uint64_t bytes) const {
+  return lending_ && !channels_[peer].behind_wire && 8 * bytes <= slots_;
+}
 
 std::byte* Channels::lend(Peers peer, uint64_t bytes) {
   if (lent_ - taken_back_ == depth) return nullptr;

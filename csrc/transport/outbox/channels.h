@@ -33,6 +33,7 @@ class Channels : public Port {
   bool lends(int peer, uint64_t bytes) const override;
   std::byte* lend(Peers peer, uint64_t bytes) override;
   void take_back() override { ++taken_back_; }
+  void lend_nothing() { lending_ = false; }
   bool reachable(Peers peers, const std::byte* data, uint64_t bytes) const override;
   bool in_arena(const std::byte* data, uint64_t bytes) const;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
@@ -77,10 +78,11 @@ class Channels : public Port {
   uint64_t mapped_;      // of their pages
   uint64_t resume_ = 0;  // where in the slots the last message that was not brief ended
   std::byte* arena_;
-  uint64_t head_ = 0;                      // end of what was posted, in bytes since the beginning of time
-  uint64_t tail_ = 0;                      // end of what is known to be read by all
-  uint64_t reserved_ = 0;                  // begin of what is reserved
-  uint32_t kind_ = Descriptor::slot;       // of what is reserved
+  uint64_t head_ = 0;                 // end of what was posted, in bytes since the beginning of time
+  uint64_t tail_ = 0;                 // end of what is known to be read by all
+  uint64_t reserved_ = 0;             // begin of what is reserved
+  uint32_t kind_ = Descriptor::slot;  // of what is reserved
+  bool lending_ = true;
   uint64_t lent_ = 0, taken_back_ = 0;     // messages since the beginning of time,
   std::array<uint64_t, depth> lent_at_{};  // and where each begins
   alignas(64) std::byte inline_[64];

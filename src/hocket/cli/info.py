@@ -8,8 +8,8 @@ import typer
 
 
 def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show version, cores, which kernels reduce, which launcher's variables are set here, and whether there is UCX
-    (HOCKET_UCX).
+    """Show version, cores, which kernels reduce, how two ranks do, which launcher's variables are set here, and whether
+    there is UCX (HOCKET_UCX).
 
     Examples:
 
@@ -34,22 +34,28 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] 
     Console().print(table)
 
 
+_PROTOCOLS = {
+    True: "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)",
+    False: "send sums back from slots of their own: HOCKET_PROTOCOL",
+}
+
+
 def _facts() -> dict[str, object]:
     import os
     import platform
     import socket
 
     from .._core import VERSION, kernels
-    from ..config import Config, concerning, seen
+    from ..config import Config, concerning, job_lends, seen
     from ..doctor.versions import ucx
     from ..errors import RendezvousError
 
     try:
         config = Config.from_env()
         place: object = f"rank {config.rank} of {config.size}"
-        launcher = config.launcher
+        launcher, lends = config.launcher, job_lends()
     except RendezvousError as error:
-        place, launcher = f"no place: {error}", "unclear"
+        place, launcher, lends = f"no place: {error}", "unclear", True
     there, lacks = ucx(concerning())
     return {
         "hocket": VERSION,
@@ -57,6 +63,7 @@ def _facts() -> dict[str, object]:
         "host": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),
         "kernels": kernels(),
+        "two ranks": _PROTOCOLS[lends],
         "launcher": launcher,
         "place": place,
         "ucx": there or f"none: {lacks}",

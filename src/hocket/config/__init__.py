@@ -38,7 +38,8 @@ which have gone on. HOCKET_MIN_RANKS says how many are enough for the job to go 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
 of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves,
 HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. With HOCKET_PROTECT=1 a call that
-fails leaves its output as it was.
+fails leaves its output as it was. With HOCKET_PROTOCOL=staged two ranks send sums back from slots of their own, where
+they would lend each other theirs: the same sums, for comparison.
 """
 
 from __future__ import annotations
@@ -241,6 +242,7 @@ class Config:
         if alone and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             asked = environ["HOCKET_TRANSPORT"]
             raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
+        job_lends(environ)  # each group asks: what makes no sense is said before there is one
         return replace(
             job,
             timeout=seconds(environ, "HOCKET_TIMEOUT", TIMEOUT),
@@ -349,11 +351,19 @@ def job_protect(environ: Environ = os.environ) -> bool:
     return flag(environ, "HOCKET_PROTECT")
 
 
+def job_lends(environ: Environ = os.environ) -> bool:
+    """Whether this rank lends others its slots. Raises RendezvousError."""
+    asked = environ.get("HOCKET_PROTOCOL", "") or "lent"
+    if asked not in ("lent", "staged"):
+        raise RendezvousError(f'HOCKET_PROTOCOL is "{asked}"; it is lent (the default), or staged')
+    return asked == "lent"
+
+
 def names() -> set[str]:
     """All variables that hocket reads, its launchers' too."""
     found = {"HOCKET_ADDRESS", "HOCKET_RENDEZVOUS", "HOCKET_SECRET", "HOCKET_TIMEOUT", *IDENTITIES}
     found |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
-    found |= {"HOCKET_FALLBACK_IFNAME"}
+    found |= {"HOCKET_FALLBACK_IFNAME", "HOCKET_PROTOCOL"}
     found |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *TLS}
     found |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
     found |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}

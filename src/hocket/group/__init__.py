@@ -21,7 +21,7 @@ from ..calls.messages import Messages
 from ..calls.metrics import Metrics, collect
 from ..calls.objects import Objects
 from ..calls.session import Session
-from ..config import HOCKET_RUN, Config, Given
+from ..config import HOCKET_RUN, Config, Given, job_lends
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..launch import aftermath
@@ -93,6 +93,8 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         line = timeline()
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
+        if not job_lends():
+            native.endpoint.lend_nothing()
         links.close_outboxes()
         near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]
         native.endpoint.sign(links.key, links.hosts[rank], near)
