@@ -62,21 +62,34 @@ def test_ranks_that_differ(own: Own) -> None:
         assert places == {"ranks 0, 1, 3": one, "rank 2": two}
 
 
+def waiting(world: World, signs: Signs, *ranks: int) -> None:
+    """Give the sign "all wait" when each of these has said that it will, and sleeps."""
+    for rank in ranks:
+        signs.wait(f"near {rank}")
+        asleep(world.processes[rank].pid, world.processes[rank].pid)
+    signs.give("all wait")
+
+
 def late(group: Any, signs: Signs) -> Any:
     group.barrier()
     if group.rank == 1:
+        signs.give("near 1")
         try:
             return group.recv(0, out=np.empty(2), tag=9, timeout=30)  # waits
         finally:
             signs.give("heard")
     if group.rank == 2:
         return signs.wait("heard")
+    signs.wait("all wait")
     return group.all_reduce(np.ones(2), timeout=0.7)  # gives up
 
 
 def test_a_deadline(own: Own, signs: Signs) -> None:
     """Rank 1 is in another call, and rank 2 in none."""
-    outcomes = own(3).outcomes(late, signs)
+    world = own(3)
+    world.start(late, signs)
+    waiting(world, signs, 1)
+    outcomes = world.finish()
     assert [type(outcome) for outcome in outcomes[:2]] == [hocket.CollectiveTimeout] * 2
     assert str(outcomes[0]) == str(outcomes[1])
     places = told(str(outcomes[0]))
@@ -86,30 +99,37 @@ def test_a_deadline(own: Own, signs: Signs) -> None:
     assert 0.5 < lasting(str(outcomes[0]), "rank 0") < 5
 
 
-def probes(group: Any) -> Any:
+def probes(group: Any, signs: Signs) -> Any:
     group.barrier()
     if group.rank == 1:
+        signs.give("near 1")
         return group.probe(0, tag=9, timeout=30)  # probes
+    signs.wait("all wait")
     return group.all_reduce(np.ones(2), timeout=0.7)  # is alone
 
 
-def test_who_waits_in_a_probe_says_so(own: Own) -> None:
-    outcomes = own(2).outcomes(probes)
+def test_who_waits_in_a_probe_says_so(own: Own, signs: Signs) -> None:
+    world = own(2)
+    world.start(probes, signs)
+    waiting(world, signs, 1)
+    outcomes = world.finish()
     assert told(str(outcomes[0]))["rank 1"] == f"in probe(src=0, tag=9) at {here('probes')}"
 
 
 def die(group: Any, signs: Signs) -> Any:
     group.all_reduce(np.ones(2))
     if group.rank == 1:
-        for rank in (0, 2):
-            signs.wait(f"near {rank}")
+        signs.wait("all wait")
         signal.raise_signal(signal.SIGKILL)
     signs.give(f"near {group.rank}")
     return group.all_reduce(np.ones(3))  # survives
 
 
 def test_a_rank_that_dies(own: Own, signs: Signs) -> None:
-    outcomes = own(3).outcomes(die, signs)
+    world = own(3)
+    world.start(die, signs)
+    waiting(world, signs, 0, 2)
+    outcomes = world.finish()
     for rank in (0, 2):
         assert isinstance(outcomes[rank], hocket.PeerLost)
         assert told(str(outcomes[rank])) == {

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Hocket, free_ports, lines
+from launching import Hocket, lines
 
 from hocket.observe.status import Status, look, sentence
 from hocket.observe.status import lines as lines_of
 from moments import stopped, until
+from ports import free_ports
 
 BEGIN = """
 import hocket, numpy as np
@@ -75,8 +76,8 @@ def test_a_rank_in_another_call_comes_first(hocket: Hocket) -> None:
             f"ranks 0, 2 (pids <0>, <2>) are in all_reduce(float64[3], op='sum') (call 3) at {script}:11",
         ]
     )
+    until(lambda: sentence(lines_of(job.groups()[0])[1]).endswith(", waiting for rank 1"), "both waiting for it")
     (group,) = job.groups()
-    assert sentence(lines_of(group)[1]).endswith(", waiting for rank 1")
     assert (group.size, group.gone, group.elsewhere) == (3, {}, ())
 
 
@@ -115,7 +116,7 @@ def test_a_child_keeps_the_memory_of_a_dead_rank(hocket: Hocket) -> None:
     )
     assert lines(job.process, 1) == ["child"]
     ranks = "ranks 0, 1 (pids <0>, <1>) are in no call, after barrier() (call 2)"
-    assert job.told() == [ranks]  # the child is none of them
+    job.until([ranks])  # the child is none of them
     os.kill(job.pids[1], signal.SIGKILL)
     until(lambda: "is dead, in no call, after barrier() (call 2)" in job.told()[0], "the dead one's record")
     assert job.told()[1] == "rank 0 (pid <0>) is in no call, after barrier() (call 2)"
@@ -124,8 +125,14 @@ def test_a_child_keeps_the_memory_of_a_dead_rank(hocket: Hocket) -> None:
 def test_ranks_that_run(hocket: Hocket) -> None:
     """They are not apart, though they are not at the same call in the moment that each is read."""
     job = Job(hocket, 2, "while True: group.all_reduce(np.ones(1))")
-    until(lambda: "making calls" in job.told(0.2)[0] and len(job.told(0.2)) == 1, "both running")
-    assert "now all_reduce(float64[1], op='sum') (call " in job.told(0.2)[0]
+    told: list[str] = []
+
+    def running() -> bool:
+        told[:] = job.told(0.2)
+        return len(told) == 1 and "making calls" in told[0]
+
+    until(running, "both running")
+    assert "now all_reduce(float64[1], op='sum') (call " in told[0]
 
 
 def test_subgroups_have_keys_of_their_own(hocket: Hocket) -> None:
@@ -157,7 +164,7 @@ def foreign() -> Iterator[int]:
 def of_this_process() -> tuple[list[Status], list[str]]:
     groups, notes = look(0.0)
     own = [group for group in groups if os.getpid() in group.pids()]
-    return own, [note for note in notes if str(os.getpid()) in note]
+    return own, [note for note in notes if note.startswith(f"process {os.getpid()} ")]
 
 
 def test_a_foreign_file_of_that_name(foreign: int) -> None:
@@ -188,10 +195,11 @@ def test_ranks_of_other_hosts(hocket: Hocket) -> None:
         (group,) = [group for group in look(0.0)[0] if pids[1] in group.pids()]
         return [sentence(line) for line in lines_of(group)]
 
+    rank_1 = f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call 2)"
+    until(lambda: told()[0].startswith(rank_1), "rank 1 through")
     until(
         lambda: told()[-1] == "rank 0 is on another host, or gone: hocket status --on HOST asks there", "rank 0 named"
     )
-    assert told()[0].startswith(f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call ")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -199,7 +207,14 @@ def test_ranks_of_other_hosts(hocket: Hocket) -> None:
 
 def test_the_command(hocket: Hocket, tmp_path: Path) -> None:
     job = Job(hocket, 2, "group.barrier() if rank else forever()")
-    until(lambda: "waiting for rank 0" in sentence(lines_of(job.groups()[0])[-1]), "rank 1 waiting")
+    script = Path(job.process.args[-1]).name  # type: ignore[index]
+    job.until(
+        [
+            "rank 0 (pid <0>) is in no call, after barrier() (call 2)",
+            f"rank 1 (pid <1>) is in barrier() (call 3) at {script}:11",
+        ]
+    )
+    until(lambda: sentence(lines_of(job.groups()[0])[1]).endswith(", waiting for rank 0"), "rank 1 waiting")
     file = tmp_path / "status.json"
     done = hocket.run("status", str(job.pids[1]), "--json", str(file))
     assert (done.returncode, done.stderr) == (0, "")
