@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import threading
@@ -120,17 +118,6 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 def client(address: str, secret: bytes = SECRET, timeout: float = 10.0) -> closing[SocketStore]:
     """A rank's end of the store at `address`."""
     return closing(SocketStore(address, secret, timeout))
-
-
-def free_ports(count: int) -> list[int]:
-    """Of loopback, and not of those that the system gives to callers, who might take one meanwhile."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = 20000 + secrets.randbelow(10000)
-        with socket.socket() as probe:
-            if port not in ports and probe.connect_ex(("127.0.0.1", port)):
-                ports.append(port)
-    return ports
 
 
 def check_linked(found: Sequence[Links], *, close: bool = True) -> set[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +32,7 @@ from hocket.rendezvous.porch import Admission, Porch
 from hocket.rendezvous.seal import seal, unseal
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.store import Absent, Away, Store, Taken
+from ports import free_ports
 
 
 class Plain:
@@ -252,9 +252,8 @@ assert "hocket.torch" not in sys.modules
 
 def test_numpy_programs_meet_in_stores_of_torch(tmp_path: Path) -> None:
     pytest.importorskip("torch.distributed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        words = [str(probe.getsockname()[1]), str(tmp_path)]
+    (port,) = free_ports(1)
+    words = [str(port), str(tmp_path)]
     command = [sys.executable, "-c", PROGRAM]
     ranks = [subprocess.Popen([*command, str(r), *words], stderr=subprocess.PIPE, text=True) for r in range(2)]
     said = [rank.communicate(timeout=90)[1] for rank in ranks]

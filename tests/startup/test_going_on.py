@@ -11,9 +11,10 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
-from launching import Hocket, all_gone, free_ports, lines
+from launching import Hocket, all_gone, lines
 
 from moments import state, until
+from ports import free_ports
 
 # All meet. From then on a rank that is in a call when another one is lost goes on with those that are left.
 MEET = """

@@ -6,11 +6,12 @@ import socket
 from collections import defaultdict
 
 import pytest
-from launching import Hocket, free_ports
+from launching import Hocket
 from prometheus_client.parser import text_string_to_metric_families
 
 from hocket.config.observed import metrics_address
 from hocket.errors import RendezvousError
+from ports import free_ports
 
 JOB = """
 import urllib.request

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import check_linked, free_ports, until
+from launching import check_linked, until
 
 import hocket
 from certificates import certified
@@ -29,6 +29,7 @@ from hocket.rendezvous.links import Links
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import listen
 from hocket.rendezvous.store import SocketStore
+from ports import free_ports
 
 USER = os.geteuid()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from launching import SECRET, check_linked, client, free_ports, open_descriptors
+from launching import SECRET, check_linked, client, open_descriptors
 
 from hocket.config import Config
 from hocket.errors import RendezvousError
@@ -26,6 +26,7 @@ from hocket.rendezvous.links import Links, Terms, connect
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import listen
 from hocket.rendezvous.store import SocketStore
+from ports import free_ports
 
 SIZES = (2, 3, 5, 8)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launching import SECRET, client, free_ports, until
+from launching import SECRET, client, until
 
 import hocket
 from hocket.config import Config
@@ -27,6 +27,7 @@ from hocket.rendezvous.join import forget_doors, join
 from hocket.rendezvous.links import Links
 from hocket.rendezvous.server import StoreServer
 from hocket.rendezvous.sockets import Address, dial, listen, read
+from ports import free_ports
 
 
 def meet(config: Config) -> Links:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ import pytest
 from ranks import Ranks
 
 from hocket.words import named
+from ports import free_ports
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_ddp.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -44,12 +44,6 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ(), check=False)
 
 
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 def hocket_run(size: int, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "hocket", "run", "-n", str(size), *map(str, arguments)]
     return subprocess.Popen(command, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -57,7 +51,7 @@ def hocket_run(size: int, *arguments: object) -> subprocess.Popen[str]:
 
 def launch(program: Path, size: int) -> list[subprocess.Popen[str]]:
     """Ranks without a launcher, which would end the others before they can say anything."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": str(size)}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), "WORLD_SIZE": str(size)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, str(program)]
     return [subprocess.Popen(command, env=environ(**place, RANK=str(rank)), **pipes) for rank in range(size)]
