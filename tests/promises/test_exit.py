@@ -32,13 +32,18 @@ for turn in range(turns):
     if other == 0:
         try: main(1)
         finally: os._exit(9)
+    played, plays = os.pipe()
     mine = os.fork()
     if mine == 0:
         main(0)
+        os.write(plays, b"!")
         sys.exit(0)
+    os.close(plays)
+    os.read(played, 1)
     begin = time.monotonic()
     _, status = os.waitpid(mine, 0)
     took = time.monotonic() - begin
+    os.close(played)
     os.kill(other, signal.SIGKILL)
     os.waitpid(other, 0)
     codes.append(os.waitstatus_to_exitcode(status))
@@ -49,7 +54,7 @@ for turn in range(turns):
 
 
 def ends(folder: Path, play: str, turns: int, limit: float = 100.0) -> None:
-    """Each of so many ranks 0 ends with code 0 within 5 seconds of its start, and says nothing."""
+    """Each of so many ranks 0 ends with code 0 within 5 seconds of its last line, and says nothing."""
     ended = run(folder, f"turns = {turns}\n{play}\n{PAIR}", limit=limit)
     found = re.findall(r"turn \d+ code (-?\d+) took ([\d.]+)", ended.out)
     assert "terminate called" not in ended.err

@@ -195,11 +195,11 @@ def test_ranks_of_other_hosts(hocket: Hocket) -> None:
         (group,) = [group for group in look(0.0)[0] if pids[1] in group.pids()]
         return [sentence(line) for line in lines_of(group)]
 
-    rank_1 = f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call 2)"
-    until(lambda: told()[0].startswith(rank_1), "rank 1 through")
     until(
         lambda: told()[-1] == "rank 0 is on another host, or gone: hocket status --on HOST asks there", "rank 0 named"
     )
+    rank_1 = f"rank 1 (pid {pids[1]}) is in no call, after barrier() (call "
+    until(lambda: told()[0].startswith(rank_1), "rank 1 out of the barrier")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
