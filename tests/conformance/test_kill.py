@@ -6,7 +6,6 @@ CollectiveTimeout, and fail the test.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import random
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 import hocket
-from moments import descriptors, named, nothing_named_since, threads
+from moments import descendants, descriptors, named, nothing_named_since, threads
 from worlds import Died, World, Worlds, raised
 
 LARGE = 16 * 2**20  # elements of float32: 64 MiB
@@ -151,15 +150,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def descendants(pid: int) -> set[int]:
-    found = {pid}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-            for child in (task / "children").read_text().split():
-                found |= descendants(int(child))
-    return found
 
 
 @pytest.mark.parametrize("what", ["run", "wait"])

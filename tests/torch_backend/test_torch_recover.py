@@ -66,10 +66,11 @@ def die() -> None:
 
 
 def fail(victims: tuple[int, ...]) -> None:
-    """The victims die, and the others notice."""
-    if dist.get_rank() in victims:
-        die()
+    """The victims die, when all have begun torch.distributed, and the others notice."""
     x = torch.ones(1000)
+    if dist.get_rank() in victims:
+        dist.all_reduce(x)
+        die()
     raised(hocket.PeerLost, lambda: [dist.all_reduce(x) for _ in iter(int, 1)])
 
 
