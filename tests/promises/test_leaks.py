@@ -50,7 +50,7 @@ def splits(group: Any, use: str) -> tuple[Any, Any]:
     dropped(group, use, 10)
     group.barrier()
     before = held()
-    dropped(group, use, 300)
+    dropped(group, use, 100)
     group.barrier()
     gc.collect()
     now = []

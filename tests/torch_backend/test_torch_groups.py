@@ -17,6 +17,7 @@ from ranks import SIZES, Ranks
 
 import hocket
 import hocket.torch
+from worlds import raised
 
 
 def total(group: Any = None) -> float:
@@ -105,9 +106,31 @@ def monitored() -> None:
     if rank == size - 1:
         dist.barrier()
         return
-    with pytest.raises(hocket.CollectiveTimeout, match=f" timed out after 0.2 s: rank {size - 1} did not come"):
-        group.monitored_barrier(timedelta(seconds=0.2), wait_all_ranks=True)
+    with pytest.raises(hocket.CollectiveTimeout, match=f" timed out after 2 s: rank {size - 1} did not come"):
+        group.monitored_barrier(timedelta(seconds=2), wait_all_ranks=True)  # in which all others do come
     dist.barrier()  # the group is still usable
+
+
+def other_shapes() -> list[str]:
+    """As many elements in another shape. What each kind of call says of it, in a group that it ends, and no other."""
+    mine = (2, 3) if dist.get_rank() == 0 else (3, 2)
+    x, said = torch.ones(mine), []
+    calls = (
+        lambda part: dist.all_reduce(x, group=part),
+        lambda part: dist.broadcast(x, 0, group=part),
+        lambda part: dist.reduce(x, 0, group=part),
+        lambda part: dist.all_gather([torch.ones(mine) for _ in range(2)], x, group=part),
+    )
+    for call in calls:
+        part = dist.new_group()
+        said.append(str(raised(hocket.MismatchError, lambda call=call, part=part: (call(part), dist.barrier(part)))))
+        assert total() == 3
+    return said
+
+
+def test_another_shape_is_another_call(ranks: Ranks) -> None:
+    for said in ranks(2).run(other_shapes):
+        assert all("2, 3" in text and "3, 2" in text for text in said), said
 
 
 @pytest.mark.parametrize("size", SIZES)
