@@ -99,7 +99,7 @@ class Hocket:
         if text is not None:
             options["stdin"] = subprocess.PIPE
         process = self.start(*words, **options)
-        out, err = process.communicate(text, timeout=30)
+        out, err = process.communicate(text, timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def close(self) -> None:
