@@ -141,6 +141,23 @@ def ours(error: object) -> bool:
     return isinstance(error, hocket.HocketError) and bool(str(error))
 
 
+def last(group: Any, *ranks: int) -> None:
+    """These ranks go on when nobody is in an earlier call any more: others could hear there that they have died."""
+    from hocket import PeerLost
+
+    first, *more = ranks
+    if group.rank != first:
+        group.send(0, first, tag=77)
+        if group.rank in more:
+            with suppress(PeerLost):  # it goes on, too
+                group.recv(first, tag=77)
+        return
+    for other in {*range(group.size)} - {first}:
+        group.recv(other, tag=77)
+    for other in more:
+        group.send(0, other, tag=77)
+
+
 class Gate:
     """What the operator `gated` passes through, by its own process: `here` is called at the turn numbered `at`."""
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import hocket
-from moments import descendants, descriptors, named, nothing_named_since, threads
+from moments import descendants, descriptors, last, named, nothing_named_since, threads
 from worlds import Died, World, Worlds, raised
 
 LARGE = 16 * 2**20  # elements of float32: 64 MiB
@@ -55,7 +55,7 @@ WAITING: dict[str, Callable[[Any, int, Any], Any]] = {
 def in_flight(group: Any, what: str, victim: int, seconds: float) -> str:
     """Everyone calls on and on, until the victim dies somewhere in between."""
     x = np.ones(LARGE if "64 MiB" in what else 1000, np.float32)
-    group.barrier()
+    last(group, victim)
     if group.rank == victim:
         later(seconds, signal.SIGKILL)
     return lost(group, lambda: over_and_over(lambda: IN_FLIGHT[what](group, victim, x)))
@@ -63,7 +63,7 @@ def in_flight(group: Any, what: str, victim: int, seconds: float) -> str:
 
 def waiting(group: Any, what: str, victim: int, seconds: float) -> str:
     """Everyone waits for the victim, which makes no call but dies."""
-    group.barrier()
+    last(group, victim)
     if group.rank == victim:
         later(seconds, signal.SIGKILL)
         threading.Event().wait()
@@ -118,10 +118,10 @@ def test_killed_while_others_wait(world: Worlds, what: str, size: int) -> None:
 
 
 def stopped(group: Any, victim: int) -> str:
-    group.barrier()
+    last(group, victim)
     if group.rank == victim:
         os.kill(os.getpid(), signal.SIGSTOP)
-    return str(raised(hocket.CollectiveTimeout, group.all_reduce, np.ones(10), timeout=0.5))
+    return str(raised(hocket.CollectiveTimeout, group.all_reduce, np.ones(10), timeout=1.0))  # in which all others come
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -201,7 +201,7 @@ def come_and_go(group: Any) -> None:
 
 def interrupted(group: Any, what: str, seconds: float) -> str:
     """Rank 0 gets a Ctrl-C while it waits for rank 1, which never comes."""
-    group.barrier()
+    last(group, 0)
     if group.rank == 1:
         return str(raised(hocket.PeerLost, group.recv, 0, tag=3))
     later(seconds, signal.SIGINT)

@@ -15,7 +15,7 @@ import pytest
 
 import hocket
 from hocket.run.signature import Signature
-from moments import Signs, asleep, until
+from moments import Signs, asleep, last, until
 from worlds import Died, World
 
 Own = Callable[[int], World]
@@ -111,6 +111,7 @@ def test_who_was_in_no_call_hears_the_same(own: Own, signs: Signs) -> None:
 def two_threads(group: Any) -> tuple[Verdict, str]:
     """One thread has found that rank 1 is gone, and asks where all are; meanwhile another one calls."""
     group.barrier()
+    last(group, 1)
     if group.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     session, inside, said = group._calls, threading.Event(), []
@@ -152,6 +153,7 @@ def test_a_thread_that_calls_meanwhile_is_told_the_same(own: Own) -> None:
 def interrupted_in_the_end(group: Any, signs: Signs) -> str:
     """Rank 2 has found that rank 1 is gone, and is interrupted when what rank 0 says of that has been settled."""
     group.barrier()
+    last(group, 1)
     if group.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     real = group._calls.endpoint
@@ -251,6 +253,7 @@ def test_a_result_is_named_by_who_still_knows_it(own: Own, signs: Signs) -> None
 
 def in_peace(group: Any) -> Verdict | None:
     group.barrier()
+    last(group, 1)
     if group.rank == 1:
         group.close()
         return None
@@ -272,6 +275,7 @@ def test_who_left_in_peace_is_lost_to_who_still_calls(own: Own) -> None:
 def stops(group: Any, signs: Signs) -> Verdict:
     """Rank 1 stops itself, and goes on when the others have given it up."""
     group.barrier()
+    last(group, 1)
     if group.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     said = ended(group, group.barrier)

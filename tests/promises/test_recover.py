@@ -17,7 +17,7 @@ import pytest
 from working import works
 
 import hocket
-from moments import Signs, held
+from moments import Signs, held, last
 from worlds import Died, World
 
 Own = Callable[[int], World]
@@ -28,6 +28,8 @@ def fail(group: Any, victims: tuple[int, ...]) -> hocket.HocketError:
     x = np.ones(100_000)
     for _ in range(3):
         group.all_reduce(x)
+    if victims:
+        last(group, *victims)
     if group.rank in victims:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
@@ -213,6 +215,7 @@ def has_no_memory(group: Any, call: str, number: int, again: bool) -> Any:
     """Rank 1 has none to share with those that are left: it is told so. The others go on, with it where it has some
     again at once."""
     group.all_reduce(1)
+    last(group, 2)
     if group.rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(hocket.HocketError):
@@ -249,6 +252,7 @@ def interrupted_in_the_end(group: Any) -> int:
     """Rank 0 is interrupted while recover() closes the old group. It calls it once more."""
     x = np.ones(10)
     group.all_reduce(x)
+    last(group, 2)
     if group.rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(hocket.HocketError):
