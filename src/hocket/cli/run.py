@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .quick import size_of
 
 # What comes behind the program belongs to the program, whatever it looks like.
 SETTINGS = {"allow_interspersed_args": False}
 
 
 def _size(text: str) -> int:
-    if text == "auto":
-        return len(os.sched_getaffinity(0))
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise typer.BadParameter(f'"{text}" is neither a number of ranks, at least 1, nor "auto"')
+    try:
+        return size_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def run(

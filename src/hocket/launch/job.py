@@ -6,9 +6,11 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
@@ -28,6 +30,9 @@ _MOMENT = 0.5  # seconds in which the others may say what they were in when one 
 _SHOWN = 10.0  # seconds that last words may wait for those of others
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
 _PIPEFULS = 16  # that one pipe may hold, of what is read at a time
+# For Popen: the rank leads a group of its own. A function to be called in the child takes a fork of all our memory.
+_LEADER: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+_ALONE: dict[str, Any] = {"start_new_session": True}
 
 
 class Job:
@@ -129,8 +134,8 @@ class Job:
             stdin=subprocess.DEVNULL if local else None,
             stdout=subprocess.PIPE if self._piped else None,
             stderr=subprocess.PIPE,
-            preexec_fn=os.setsid if not local and os.isatty(0) else os.setpgrp,
             bufsize=0,
+            **(_ALONE if not local and os.isatty(0) else _LEADER),
         )
         self._guard.watch(process.pid)
         child = Child(rank, process.pid, process.wait)
