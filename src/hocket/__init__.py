@@ -9,6 +9,7 @@ Start several processes with `hocket run -n 4 script.py`, or call `hocket.spawn(
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,14 @@ def __getattr__(name: str) -> object:
     wanted = "VERSION" if name == "__version__" else name
     if wanted not in _HOME:
         raise AttributeError(f"module 'hocket' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{_HOME[wanted]}", __name__), wanted)
+    collects = gc.isenabled()
+    gc.disable()  # of what modules make nothing is garbage, and to look for some takes a tenth of the time
+    try:
+        module = import_module(f".{_HOME[wanted]}", __name__)
+    finally:
+        if collects:
+            gc.enable()
+    found = globals()[name] = getattr(module, wanted)
     return found
 
 

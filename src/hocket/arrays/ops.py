@@ -20,7 +20,6 @@ true and give 0 or 1 in the operands' own dtype.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Callable
@@ -30,8 +29,6 @@ from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
-
-from .code_hash import code_hash
 
 Dtype: TypeAlias = "np.dtype[Any]"
 OpName: TypeAlias = Literal[
@@ -172,8 +169,10 @@ def _known(op: str | np.ufunc, dtype: Dtype) -> Op:
         assert isinstance(op, np.ufunc)
         return _ufunc(op, dtype)
     if name not in NAMES:
+        from difflib import get_close_matches  # late: every rank would pay for it, and few mistype
+
         word = name.lower()
-        near = [_NICKNAMES[word]] if word in _NICKNAMES else difflib.get_close_matches(word, NAMES, 1)
+        near = [_NICKNAMES[word]] if word in _NICKNAMES else get_close_matches(word, NAMES, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"there is no op {name!r}.{hint} The names are: {', '.join(NAMES)}")
     if not _makes_sense(name, dtype):
@@ -213,4 +212,6 @@ def _custom_name(function: Callable[..., Any]) -> str:
         raise TypeError(f"op {name} cannot be called as f(a, b, out): it must write a op b into out") from None
     except ValueError:
         pass  # a builtin without a signature: the call itself will tell
+    from .code_hash import code_hash  # late, as few have operators of their own
+
     return f"custom({name} {code_hash(function)})"
