@@ -9,6 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from kept import measured_at
+
 from hocket.bench.figures import binary, duration, three
 from hocket.bench.peers import LIBRARIES, LIMITS
 from hocket.bench.plot import plot
@@ -73,16 +75,17 @@ bench` installs them, measures everything again ({seconds} s here) and writes th
 """
 
 
-def write(found: dict[str, Any], folder: Path) -> None:
-    """performance.md and performance.png."""
+def write(found: dict[str, Any], folder: Path, beside: Sequence[str] = ()) -> None:
+    """performance.md and performance.png; `beside` is what there is to say of other machines."""
     plotted = [row for key, rows in found.items() if key.startswith("all_reduce ") for row in rows]
     if plotted:
         plot(plotted, folder / "performance.png", "float32 all-reduce in place")
     parts = [head(found)]
     calls, conditions = (
-        (goals, limits, others, forms, scans, objects),
+        (others, forms, scans, objects),
         (arena, protected, dtypes, crowds, waiting, memory),
     )
+    parts += [*goals(found), *limits(found), *beside]
     for section in (*calls, torch, between, overlap, *conditions):
         parts += section(found)
     if REMARKS.exists():
@@ -94,8 +97,10 @@ def head(found: dict[str, Any]) -> str:
     machine = found["machine"]
     rows = all_rows(found)
     libraries = dict.fromkeys(row["library"] for row in rows if row["library"])
+    date, commit = measured_at(found)
     facts = {
-        "date": found["date"],
+        "date": date,
+        "commit": commit,
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['kernel']}",
         "load before": f"{machine['load']:.2f}",
         "libraries": ", ".join(libraries),

@@ -3,14 +3,13 @@
     python benchmarks/report.py [--only all_reduce others ...] [--quick] [--output FOLDER] [--page-only]
 
 All figures of one comparison are taken in the same minute, the libraries taking turns. They are kept in
-build/performance.json; `--page-only` writes the page anew from there. `--quick` is for trying this program out: its
-figures mean nothing.
+benchmarks/figures, in a file for each kind of machine (kept.py); `--page-only` writes the page anew from there.
+`--quick` is for trying this program out: its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cpus import cpus
+from kept import commit, elsewhere, keep, place, read
 from page import all_rows, write
 from rich.console import Console
 
@@ -33,7 +34,6 @@ from hocket.bench.show import machine
 from hocket.bench.sweep import Effort, Entry, Field, take_turns, task_for
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / "build" / "performance.json"
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
 WORLDS = (2, 4)
 CROWDS = (8, 16)
@@ -296,7 +296,8 @@ def measure(only: list[str], quick: bool) -> Result:
         console.print(f"[{time.perf_counter() - start:4.0f} s] {text}", highlight=False, markup=False)
 
     sizes = SIZES[:3] if quick else SIZES
-    found: Result = {"machine": machine(), "date": datetime.now(timezone.utc).isoformat(timespec="minutes")}
+    head = {"machine": machine(), "date": datetime.now(timezone.utc).isoformat(timespec="minutes")}
+    found, at = Result(), commit()
     for ranks in WORLDS if set(only) & set(SECTIONS) else ():
         with Field(LIBRARIES, ranks) as field:
             for reason in field.absent.values():
@@ -308,9 +309,8 @@ def measure(only: list[str], quick: bool) -> Result:
     for name in (name for name in WHOLE if name in only):
         say(name)
         found |= WHOLE[name](sizes, quick)
-    found["sizes"] = sizes
-    found["seconds"] = round(time.perf_counter() - start)
-    return found
+    seconds = round(time.perf_counter() - start)
+    return {**head, "sizes": sizes, "seconds": seconds, "taken": {key: [head["date"], at] for key in found}, **found}
 
 
 def main() -> int:
@@ -320,20 +320,20 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "docs", help="where performance.md and .png are written")
     parser.add_argument("--page-only", action="store_true", help="write the page from what was measured last")
     options = parser.parse_args()
-    if options.page_only:
-        found = json.loads(KEPT.read_text())
-    else:
-        found = measure(options.only, options.quick)
-        if not options.quick:
-            KEPT.parent.mkdir(exist_ok=True)
-            before = (
-                json.loads(KEPT.read_text()) if KEPT.exists() and len(options.only) < len([*SECTIONS, *WHOLE]) else {}
-            )
-            found = before | found
-            KEPT.write_text(json.dumps(found))
+    path = place(machine())
+    before = read(path) if path.exists() else {}
+    if options.page_only and not before:
+        print(f"no figures of a machine like this one are kept: {path} comes with make bench", file=sys.stderr)
+        return 2
+    found = before if options.page_only else measure(options.only, options.quick)
+    if not options.page_only and not options.quick:
+        if before and len(options.only) < len([*SECTIONS, *WHOLE]):
+            whole = {"seconds": before["seconds"], "taken": before["taken"] | found["taken"]}
+            found = before | found | whole
+        keep(found, path)
     rows = all_rows(found)
     options.output.mkdir(parents=True, exist_ok=True)
-    write(found, options.output)
+    write(found, options.output, cpus(found, elsewhere(path)))
     for error in dict.fromkeys(row["error"] for row in rows if row["error"]):
         print(error, file=sys.stderr)
     return 1 if any(row["wrong"] or row["error"] for row in rows) else 0
