@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -37,10 +38,37 @@ def test_the_choice_keeps_the_order_of_ranks_for_every_size(collective: str) -> 
                 assert facts.size_invariant or not find(collective).reduces, (name, places)
 
 
-def chosen(collective: str, places: list[int]) -> set[str]:
+def chosen(collective: str, places: list[int], domains: Sequence[int] = ()) -> set[str]:
     """What is chosen for vectors of all sizes."""
-    sizes = (0, 1, *(1 << bit for bit in range(1, 36)))
-    return {choose(collective, nbytes, len(places), Topology.of(places)).algorithm for nbytes in sizes}
+    sizes, topology = (0, 1, *(1 << bit for bit in range(1, 36))), Topology.of(places, domains=domains)
+    return {choose(collective, nbytes, len(places), topology).algorithm for nbytes in sizes}
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_within_a_host_the_choice_keeps_the_order_of_ranks_too(collective: str) -> None:
+    for size in (8, 9, 16):
+        for domains in arrangements(size):
+            for name in chosen(collective, [0] * size, domains):
+                facts = check(plan(collective, name, size, places=tuple(domains)))
+                assert facts.same_everywhere, (name, domains)
+                assert facts.rank_order or not find(collective).reduces, (name, domains)
+
+
+def test_a_host_is_divided_where_each_domain_has_enough_ranks() -> None:
+    levels = {"all_reduce": "hierarchical_chain", "broadcast": "hierarchical", "all_gather": "hierarchical"}
+    for collective, name in levels.items():
+        alone = chosen(collective, [0] * 8)
+        assert name not in alone
+        assert chosen(collective, [0] * 8, [0] * 8) == alone
+        assert chosen(collective, [0] * 8, [0] * 5 + [1] * 3) == alone
+        assert chosen(collective, [0] * 8, [0] * 4 + [1] * 4) == alone | {name}
+        # Between hosts the hosts are what counts, however they are divided.
+        apart = [0] * 4 + [1] * 4
+        assert chosen(collective, apart, range(8)) == chosen(collective, apart)
+    assert "hierarchical_chain" not in chosen("all_reduce", [0] * 8, [0, 1] * 4)  # which would change the order
+    topology = Topology.of([0] * 8, domains=[0] * 4 + [1] * 4)
+    assert "over 2 cache domains" in choose("all_reduce", 1 << 30, 8, topology).reason
+    assert choose("all_reduce", 1 << 30, 8, topology, one_pass=True).algorithm == "two_shot"
 
 
 def test_what_every_pass_rounds_is_folded_in_one() -> None:

@@ -23,7 +23,7 @@ SOURCE, NATIVE_SOURCE = ROOT / "src" / "hocket", ROOT / "csrc"
 # From the top of the house to the ground: a room uses only rooms named in its line, all of them further down.
 PYTHON = {
     "__main__": "cli",
-    "cli": "doctor tcl bench search observe launch rendezvous config tuning plans arrays words errors _core",
+    "cli": "doctor tcl bench search observe launch rendezvous config tuning plans arrays cores words errors _core",
     "doctor": "observe rendezvous tuning config launchers addresses deadline errors _core",
     "tcl": "group calls launch arrays _core",
     "bench": "torch hocket tuning plans arrays _core",
@@ -33,9 +33,9 @@ PYTHON = {
     "group": "observe calls run rendezvous launch config tuning arrays words deadline errors _core",
     "observe": "calls config words errors _core",
     "calls": "run tuning plans arrays places words deadline errors _core",
-    "run": "tuning plans arrays errors _core",
+    "run": "tuning plans arrays cores errors _core",
     "launch": "rendezvous config places words deadline errors",
-    "rendezvous": "config addresses words deadline errors _core",
+    "rendezvous": "config addresses cores words deadline errors _core",
     "search": "tuning plans deadline errors",
     "tuning": "plans errors",
     "plans": "words deadline errors",
@@ -44,6 +44,7 @@ PYTHON = {
     "launchers": "errors",
     "addresses": "errors",
     "places": "",
+    "cores": "",
     "words": "",
     "deadline": "",
     "errors": "",

@@ -367,6 +367,7 @@ NB_MODULE(_core, m) {
     return all;
   });
   m.def("kernels", [] { return name_of(isas().back()); });
+  m.def("prefer_node", &prefer_node, "fd"_a, "bytes"_a, "node"_a);
 }
 
 }  // namespace

@@ -51,6 +51,11 @@ def test_info(hocket: Hocket) -> None:
     facts = json.loads(hocket.run("info", "--json").stdout)
     assert facts["hocket"] == version("hocket")
     assert facts["cores"] == len(os.sched_getaffinity(0))
+    domains, nodes = facts["cache domains"], facts["numa nodes"]
+    assert all(
+        re.match(r"1$|\d+; this process is bound to (number \d+|none of them)$|not told", text)
+        for text in (domains, nodes)
+    )
     (vectors,) = judge_vectors(read_vectors(Here()))  # which ask the kernel, and not the processor
     assert vectors.found == f"kernels for {facts['kernels']}" or (facts["kernels"] == "SSE2" and vectors.remedy)
     assert (facts["launcher"], facts["place"], facts["variables"]) == ("none", "rank 0 of 1", {})

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -115,6 +116,19 @@ void Mapping::detach(const std::byte* begin, uint64_t bytes) {
 void Mapping::give_back(std::byte* begin, uint64_t bytes) {
   FAILPOINT(giving_back);
   madvise(begin, bytes, MADV_REMOVE);
+}
+
+// The policy of a shared mapping is the file's: it outlives the mapping, and holds for all processes.
+bool prefer_node(int fd, uint64_t bytes, int node) {
+  constexpr int preferred = 1, most = 1024, bits = 8 * sizeof(unsigned long);  // linux/mempolicy.h
+  if (node < 0 || node >= most) return false;
+  unsigned long nodes[most / bits] = {};
+  nodes[node / bits] = 1UL << (node % bits);
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return false;
+  const bool done = syscall(SYS_mbind, data, bytes, preferred, nodes, most + 1, 0) == 0;
+  munmap(data, bytes);
+  return done;
 }
 
 }  // namespace hocket

@@ -39,4 +39,8 @@ class Mapping {
   Mapping *before_ = nullptr, *after_ = nullptr;  // in the list of those that own something
 };
 
+// Has the pages of a memory file, whoever touches them first, come from that NUMA node as long as it has some. False
+// where the system does not allow it, or has no such node.
+bool prefer_node(int fd, uint64_t bytes, int node);
+
 }  // namespace hocket

@@ -197,7 +197,7 @@ class Dispatch:
             one_pass = signature.dtype in ROUNDED and signature.order == "same"
             nbytes = signature.nbytes
             algorithm = choose(signature.collective, nbytes, self.size, topology, one_pass=one_pass).algorithm
-        chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline, topology.places)
+        chosen = proved(signature.collective, algorithm, self.size, signature.root, deadline, topology.parts)
         op = call.op
         if op is not None and op.function is not None and signature.order == "same" and not chosen.facts.rank_order:
             raise ValueError(

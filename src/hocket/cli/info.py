@@ -8,8 +8,8 @@ import typer
 
 
 def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show version, cores, which kernels reduce, how two ranks do, which launcher's variables are set here, and whether
-    there is UCX (HOCKET_UCX).
+    """Show version, cores and what they share, which kernels reduce, how two ranks do, which launcher's variables are set
+    here, and whether there is UCX (HOCKET_UCX).
 
     Examples:
 
@@ -62,10 +62,30 @@ def _facts() -> dict[str, object]:
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),
+        **_shared(),
         "kernels": kernels(),
         "two ranks": _PROTOCOLS[lends],
         "launcher": launcher,
         "place": place,
         "ucx": there or f"none: {lacks}",
         "variables": seen(),
+    }
+
+
+def _shared() -> dict[str, str]:
+    """How cores share caches and memory, and which of these this process is bound to."""
+    import os
+
+    from ..cores import cores
+
+    found, allowed = cores(), os.sched_getaffinity(0)
+
+    def told(count: int, number: int, lacks: str) -> str:
+        if count < 2:
+            return "1" if count else lacks
+        return f"{count}; this process is bound to " + (f"number {number}" if number >= 0 else "none of them")
+
+    return {
+        "cache domains": told(len(found.domains), found.domain(allowed), "not told by this machine"),
+        "numa nodes": told(len(found.nodes), found.node(allowed), "not told by this machine"),
     }

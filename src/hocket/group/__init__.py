@@ -89,7 +89,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         self._transports = tuple(links.transports)
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         held = (links.fds, links.events, sockets, links.pidfds)
-        ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life)
+        ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life, links.domains)
         line = timeline()
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)

@@ -33,7 +33,8 @@ class Card:
     the version of UCX that it would use, and `lacks` tells why it can use none, although it should. `streams` are the
     TCP connections that it would have with each rank of another host, and after `life` milliseconds of silence it would
     give that one up; where it `traces` it writes a timeline. `spare` is where it listens
-    for what goes on there when the way over `remote` breaks; empty: nowhere.
+    for what goes on there when the way over `remote` breaks; empty: nowhere. `domain` is the number of the cores that
+    share a cache to which it is bound (`hocket.cores`), -1 where to none.
     """
 
     rank: int
@@ -51,6 +52,7 @@ class Card:
     life: int = round(1000 * LIFE)
     traces: bool = False
     spare: str = ""
+    domain: int = -1
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -76,6 +78,7 @@ class Card:
                     int(),
                     bool(),
                     str(),
+                    int(),
                 ] as found:
                     found[8] = tuple(map(str, ways))
                     return Card(*found)
@@ -135,6 +138,15 @@ def places(cards: list[Card]) -> list[int]:
         apart = "on different hosts" if card.boot != other.boot else "in different network namespaces (containers)"
         raise RendezvousError(f"{card} and {other} are {apart}, and nothing tells how they can reach each other: {HOW}")
     return numbers
+
+
+def domains(cards: list[Card], places: list[int]) -> list[int]:
+    """The cache domain of each rank, as a number: no two hosts have one in common, and a host of which any rank is
+    bound to none counts as one. The same list on every rank. `places` are the numbers of their hosts."""
+    loose = {place for card, place in zip(cards, places, strict=True) if card.domain < 0}
+    seen: dict[tuple[int, int], int] = {}
+    keys = [(place, -1 if place in loose else card.domain) for card, place in zip(cards, places, strict=True)]
+    return [seen.setdefault(key, len(seen)) for key in keys]
 
 
 def connections(cards: list[Card], ways: Sequence[Sequence[str]]) -> list[int]:

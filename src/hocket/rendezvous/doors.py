@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..addresses import Peer, tcp_url
 from ..config import SocketOptions
+from ..cores import domain_here
 from ..deadline import Deadline
 from .cards import Card, whereabouts
 from .gap import LONGEST, NAP, Gap
@@ -89,7 +90,7 @@ class Door:
         """What the others must know to come here."""
         doors = self.address, self.remote_address
         spare = f"{self.spare_url}#{self.name}" if self.spare_url else ""
-        return Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), *doors, spare=spare)
+        return Card(rank, socket.gethostname(), os.getpid(), *whereabouts(), *doors, spare=spare, domain=domain_here())
 
     @property
     def remote_address(self) -> str:

@@ -31,7 +31,7 @@ from ..config import SocketOptions
 from ..config.observed import trace_folder
 from ..deadline import Deadline
 from ..errors import RendezvousError
-from .cards import Card, connections, exchange, places, spared
+from .cards import Card, connections, domains, exchange, places, spared
 from .doors import Door
 from .mesh import Look, Mesh
 from .sockets import explained, steer
@@ -77,7 +77,8 @@ class Terms:
 class Links:
     """What one rank holds of the others; every list is indexed by rank.
 
-    `places` are numbers of hosts: ranks of one number share memory. `sockets` are connected stream sockets,
+    `places` are numbers of hosts: ranks of one number share memory; `domains` are numbers of sets of cores that share a
+    cache, where that is known. `sockets` are connected stream sockets,
     non-blocking, Unix on one host and TCP between hosts, None at the own rank. `fds` are the descriptors that the peers
     gave, and a duplicate of the own one. `pidfds` become readable when a peer's process ends, whoever else still holds
     its sockets; -1 at the own rank. From another host there are no descriptors, but -1. `events` are eventfds of this
@@ -105,6 +106,7 @@ class Links:
     key: int = 0
     spares: dict[int, socket.socket] = field(default_factory=dict)
     fallbacks: dict[int, Fallback] = field(default_factory=dict)
+    domains: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.is_far:
@@ -309,6 +311,7 @@ def meet_at(
     machines, pids = [card.host for card in cards], [card.pid for card in cards]
     links = Links(hosts, [None] * size, fds, machines, pids, [-1] * size, events, crowd, terms=terms)
     links.traces = [card.traces for card in cards]
+    links.domains = domains(cards, hosts)
     for peer, (sock, theirs, ucx, more, spare) in met.items():
         links.sockets[peer], links.more[peer] = sock, more
         if spare is not None and ucx is None and spares[peer] in (cards[rank].remote, cards[peer].remote):

@@ -237,4 +237,6 @@ class _Formation:
         sockets = [self._sockets.get(rank) for rank in members]
         places = [parent.places[r] for r in members]
         hosts, pids = [parent.hosts[r] for r in members], [parent.pids[r] for r in members]
-        return Links(places, sockets, fds, hosts, pids, pidfds, [], len(members), terms=parent.terms)
+        links = Links(places, sockets, fds, hosts, pids, pidfds, [], len(members), terms=parent.terms)
+        links.domains = [parent.domains[r] for r in members] if parent.domains else []
+        return links

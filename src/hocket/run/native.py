@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._core import Custom, Endpoint, Failure, Meter, Pipe, Prepared, Program, Trace, Traffic
+from .._core import Custom, Endpoint, Failure, Meter, Pipe, Prepared, Program, Trace, Traffic, prefer_node
 from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
+from ..cores import node_here
 from ..errors import RendezvousError
 from ..plans.lower import NotInPlace, breadth, lower
 from ..plans.plan import Plan
@@ -35,10 +36,10 @@ class Ends(NamedTuple):
 
     `fds` are the outboxes (`create_outbox`) of the ranks of this host, and `events` their eventfds, which are needed at
     the beginning only; `sockets` and `pidfds` tell of the ranks' deaths for as long as they are open, and over sockets
-    to other hosts goes all there is. `places[r]` is the number of rank r's host; `crowd` ranks share the cores of this
-    machine. pipes[r], where there is one, is how bytes go to and from there, else as they are over sockets[r];
-    `checked`: all that goes between hosts has checksums. Ranks of other hosts that are silent for `life` seconds are
-    given up.
+    to other hosts goes all there is. `places[r]` is the number of rank r's host, and `domains[r]`, if they are known,
+    that of its cache domain; `crowd` ranks share the cores of this machine. pipes[r], where there is one, is how bytes
+    go to and from there, else as they are over sockets[r]; `checked`: all that goes between hosts has checksums. Ranks
+    of other hosts that are silent for `life` seconds are given up.
     """
 
     fds: list[int]
@@ -50,6 +51,7 @@ class Ends(NamedTuple):
     pipes: list[Pipe | None]
     checked: bool
     life: float
+    domains: list[int]
 
 
 class Native:
@@ -65,7 +67,7 @@ class Native:
         self._traced = trace, group
         self.rank, self.size = rank, len(ends.fds)
         arena = this_host().memory
-        self.topology = Topology.of(ends.places)
+        self.topology = Topology.of(ends.places, domains=ends.domains)
         try:
             self.endpoint = Endpoint(
                 rank,
@@ -173,11 +175,13 @@ class Native:
 
 def create_outbox(size: int) -> int:
     """A new memory file that fits one rank of a group of `size`, wherever the others turn out to be; the caller closes
-    it. Gone with its last user."""
+    it. Gone with its last user. Of several NUMA nodes, its pages are those of the one that this process is bound to."""
     slots = max(slots_bytes(host) for host in (this_host(), ANY_HOST))
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
     try:
-        os.ftruncate(fd, Endpoint.outbox_bytes(size, slots, this_host().memory))
+        os.ftruncate(fd, nbytes := Endpoint.outbox_bytes(size, slots, this_host().memory))
+        if (node := node_here()) >= 0:
+            prefer_node(fd, nbytes, node)  # where that is forbidden, a page lies where it is first touched
     except BaseException:
         os.close(fd)
         raise

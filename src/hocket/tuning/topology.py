@@ -33,22 +33,29 @@ class Topology:
 
     `host` is what sizes are chosen for: this machine where all ranks are on it, and else one that is like many, since
     hosts may differ and all ranks must choose alike. `wire` is what a link between hosts carries in the time of a
-    round, in bytes (`hocket.tuning.wire`).
+    round, in bytes (`hocket.tuning.wire`). `domains[r]` is the number of the set of cores that share a cache with rank
+    r's; where that is empty, nothing is known of it.
     """
 
     places: tuple[int, ...]
     host: Host
     wire: int = WIRE
+    domains: tuple[int, ...] = ()
 
     @staticmethod
-    def of(places: Sequence[int], wire: int = WIRE) -> Topology:
+    def of(places: Sequence[int], wire: int = WIRE, domains: Sequence[int] = ()) -> Topology:
         """That of a group with a rank here."""
-        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST, wire)
+        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST, wire, tuple(domains))
 
     @cached_property
     def hosts(self) -> int:
         """How many there are."""
         return len(set(self.places))
+
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """By what a plan in levels goes, a number for each rank: the hosts; on one host its domains, if known."""
+        return self.places if self.hosts > 1 or not self.domains else self.domains
 
     @cached_property
     def crossing(self) -> int:
@@ -57,8 +64,8 @@ class Topology:
 
     @cached_property
     def is_in_blocks(self) -> bool:
-        """Whether each host's ranks are neighbours."""
-        return self.hosts == 1 + sum(a != b for a, b in pairwise(self.places))
+        """Whether the ranks of each of the `parts` are neighbours."""
+        return len(set(self.parts)) == 1 + sum(a != b for a, b in pairwise(self.parts))
 
 
 ANY_HOST = Host(cores=8, l2=2048 * KIB, memory=0)
