@@ -22,8 +22,8 @@ CHAIN = 1  # for each hop from host to host: measured likewise, with 2 ranks on 
 # A broadcast or an all-gather from here on is worth another round, for half on the wire: measured with 2 ranks on each
 # of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 1 and 16 wires.
 LONG = 4
-# Within a host none of this was measured, for want of one with several cache domains: the sizes between hosts stand in.
-# With fewer ranks in each domain than this, little would cross less often.
+# Within a host none of this was timed, for want of one with several cache domains: an all-reduce goes by them where so
+# many ranks are in each that in two rounds four times as much would move between domains (decision 26).
 ENOUGH = 4
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
@@ -46,14 +46,10 @@ def choose(
         if size <= FEW:
             return Choice("direct", f"few ranks: each sees all others arrive (up to {FEW})")
         return Choice("dissemination", "many ranks: rounds grow with the logarithm of their number")
-    parts, what, why_parts = topology.hosts, "hosts", "the wire carries it for each host, not for each rank"
-    is_shared = 1 < parts < size  # some ranks of several hosts share one
-    if topology.hosts == 1:
-        ranks_of = Counter(topology.parts).values()
-        parts, what, why_parts = len(ranks_of), "cache domains", "it crosses for each of them, not for each rank"
-        is_shared = parts > 1 and min(ranks_of) >= ENOUGH
+    by_host = "the wire carries it for each host, not for each rank"
+    is_shared = 1 < topology.hosts < size  # some ranks of several hosts share one
     if collective in ("broadcast", "all_gather") and is_shared and nbytes >= (limit := LONG * topology.wire):
-        return Choice("hierarchical", f"long, over {parts} {what}: {why_parts} (from {limit} bytes on)")
+        return Choice("hierarchical", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
     if collective in ("scan", "exscan") and size > 2 and not one_pass:
         limit = SCAN // size
         if topology.hosts > 1 and topology.is_in_blocks:
@@ -62,9 +58,14 @@ def choose(
             return Choice("chain", f"long: each rank folds only its own (from {limit + 1} bytes on)")
     if collective != "all_reduce":
         return Choice("direct", "what one rank stages, all that want it read; each part moves once")
-    may_chain = is_shared and topology.is_in_blocks and not one_pass
-    if may_chain and nbytes >= (limit := CHAIN * topology.wire * (parts - 1)):
-        return Choice("hierarchical_chain", f"long, over {parts} {what}: {why_parts} (from {limit} bytes on)")
+    may_chain = topology.is_in_blocks and not one_pass
+    if may_chain and is_shared and nbytes >= (limit := CHAIN * topology.wire * (topology.hosts - 1)):
+        return Choice("hierarchical_chain", f"long, over {topology.hosts} hosts: {by_host} (from {limit} bytes on)")
+    in_each = Counter(topology.parts).values()  # ranks
+    is_divided = topology.hosts == 1 < len(in_each) and min(in_each) >= ENOUGH
+    if may_chain and is_divided and nbytes >= (limit := CHAIN * topology.wire * (len(in_each) - 1)):
+        why = "between them it moves once for each, not for each rank"
+        return Choice("hierarchical_chain", f"long, over {len(in_each)} cache domains: {why} (from {limit} bytes on)")
     if topology.hosts > 1:
         more = topology.crossing * (size - 2)  # times nbytes / size goes over the busiest link than in two rounds
         limit = size * topology.wire // more if more else PAIR

@@ -101,7 +101,7 @@ def plan(collective: str, algorithm: str | Algorithm | Plan, size: int, root: in
 
     An algorithm is a function of the number of ranks, for root 0; for other roots the ranks are renamed. Only the
     algorithms of `reduce` take the root themselves: renaming would change the order of the operands. One that has a
-    parameter `places` is told where the ranks lie: `places[r]` is the number of rank r's host.
+    parameter `places` is told where the ranks lie: `places[r]` is the number of rank r's host, or cache domain.
 
     Raises ValueError for an unknown name, for a size below 1, for a root that is no rank or not 0 without need, and for
     a plan of something else.
