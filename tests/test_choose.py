@@ -73,7 +73,7 @@ def test_a_host_is_divided_where_each_domain_has_enough_ranks() -> None:
 
 @pytest.mark.parametrize(("name", "moved"), [("two_shot", 8.0), ("hierarchical_chain", 2.0)])
 def test_what_moves_between_domains(name: str, moved: float) -> None:
-    """In vectors, of an all-reduce of four ranks in each of two: what decision 26 says."""
+    """In vectors, of an all-reduce of four ranks in each of two: what decision 27 says."""
     domains = np.array([0] * 4 + [1] * 4)
     made = plan("all_reduce", name, 8, places=tuple(domains))
     crossing = sum(int(f.count[domains[f.src_rank] != domains[f.dst_rank]].sum()) for f in made.fronts())

@@ -23,7 +23,7 @@ CHAIN = 1  # for each hop from host to host: measured likewise, with 2 ranks on 
 # of 2 hosts, `broadcast all_gather -a direct,hierarchical`, at 1 and 16 wires.
 LONG = 4
 # Within a host none of this was timed, for want of one with several cache domains: an all-reduce goes by them where so
-# many ranks are in each that in two rounds four times as much would move between domains (decision 26).
+# many ranks are in each that in two rounds four times as much would move between domains (decision 27).
 ENOUGH = 4
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
