@@ -15,7 +15,7 @@ After each trial:
     RAW    an error that is none of hocket's public ones, nor the fault's own
     LEAK   a survivor has more descriptors, threads or mappings than before
 
-Exit code 1 where there is any.
+Each is written to a file in build/torture as it is found, with what all ranks reported. Exit code 1 where there is any.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from in_rank import SLACK, Report, play, settle, warm_up
 from judge import judge
+from keep import FOLDER, keep
 from regroup import LIMIT, go_on
 from scenario import BY_CHANCE, FAULTS, LINES, LINKS, SIGNALS, WORKLOADS, Trial, draw, grid
 
@@ -54,12 +55,13 @@ LEAST = 30.0  # seconds in which a trial's calls without a fault are through, on
 
 
 class Result(NamedTuple):
-    """What came of a trial: "ok" where every call of every rank succeeded, or "error"; what is wrong with it; and
-    whether a rank was killed or stopped at the step that the trial names."""
+    """What came of a trial: "ok" where every call of every rank succeeded, or "error"; what is wrong with it; whether a
+    rank was killed or stopped at the step that the trial names; and, where something is wrong, what ranks reported."""
 
     outcome: str
     findings: list[tuple[str, str]]
     fired: bool = False
+    story: tuple[str, ...] = ()
 
 
 class Storm:
@@ -83,6 +85,11 @@ class Storm:
         return world
 
     def run(self, trial: Trial) -> Result:
+        self._story: list[str] = []
+        result = self._run(trial)
+        return result._replace(story=tuple(self._story)) if result.findings else result
+
+    def _run(self, trial: Trial) -> Result:
         world = self.world(trial)
         self._zombie: int | None = None
         self._fired = False
@@ -92,6 +99,7 @@ class Storm:
             reports = self._play(world, trial)
         except (TimeoutError, AssertionError) as error:
             return self._end(trial, Result("error", [("HANG", str(error))]))
+        self._note("played", reports)
         gone = {rank for rank, report in enumerate(reports) if report is None and rank != self._zombie}
         for rank, report in enumerate(reports):
             if isinstance(report, Report):
@@ -104,6 +112,7 @@ class Storm:
             onward = self._go_on(world, trial, reports, gone)
         except TimeoutError as error:
             return self._end(trial, Result("error", [*findings, ("HANG", f"in recover(): {error}")]))
+        self._note("went on", onward)
         self._mend(trial)  # and now comes what was on its way
         findings += judge(trial, reports, onward, self._zombie, self._transport != "shm")
         dead = {rank for rank, report in enumerate(onward) if isinstance(report, Died)}
@@ -114,6 +123,7 @@ class Storm:
             settled = world.finish(LEAST, without=gone)
         except TimeoutError as error:
             return self._end(trial, Result("error", [*findings, ("HANG", f"leaving the group: {error}")]))
+        self._note("settled", settled)
         for rank, report in enumerate(settled):
             if isinstance(report, Report):
                 if trial.fault == "interrupted in recover" and not trial.step and rank == trial.second:
@@ -124,6 +134,9 @@ class Storm:
         good = all(report.outcome == "ok" for report in reports if isinstance(report, Report))
         result = Result("ok" if good and not gone else "error", findings, self._fired)
         return self._end(trial, result) if gone or findings else result
+
+    def _note(self, what: str, reports: list[Any]) -> None:
+        self._story += [f"rank {rank} {what}: {report!r}" for rank, report in enumerate(reports)]
 
     def _go_on(self, world: World, trial: Trial, reports: list[Any], gone: set[int]) -> list[Any]:
         """What becomes of those that are left; None for all others."""
@@ -309,7 +322,8 @@ def main(words: list[str] | None = None) -> int:
     print(f"torture: seed {seed}, {len(trials)} trials", flush=True)
     if args.trial is not None:
         print(f"trial {args.trial}: {trials[0]}")
-    again = f"--{f'seed {seed}' if not args.steps else 'steps'} --transport {args.transport}"
+    name = f"{f'seed-{seed}' if not args.steps else 'steps'}-{args.transport}"
+    again = f"--{f'seed {seed}' if not args.steps else 'steps'} --transport {args.transport} --jobs {args.jobs}"
     table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
     fired: dict[str, bool] = {}
     begin, done = time.monotonic(), 0
@@ -317,7 +331,9 @@ def main(words: list[str] | None = None) -> int:
         done += 1
         table[trial.fault].update(sorted({kind for kind, _ in result.findings}) or [result.outcome])
         if result.findings:
-            _tell(again, trial, result)
+            command = f'make torture ARGS="{again} --trial {trial.number} --repeat 20"'
+            kept = keep(args.findings, name, command, trial, result.findings, result.story)
+            _tell(command, trial, result, kept)
         if trial.step:
             fired[trial.step] = fired.get(trial.step, False) or result.fired
         _progress(done, len(trials), table, trial)
@@ -340,16 +356,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, default=1, help="how often each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no trial after so many seconds")
     parser.add_argument("--transport", choices=TRANSPORTS, default="shm", help="over which (%(default)s)")
+    parser.add_argument(
+        "--findings",
+        metavar="FOLDER",
+        type=Path,
+        default=FOLDER,
+        help="where each is written as it is found (%(default)s)",
+    )
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="trials at a time (%(default)s)")
     return parser
 
 
-def _tell(args: str, trial: Trial, result: Result) -> None:
+def _tell(again: str, trial: Trial, result: Result, kept: Path) -> None:
     clear = "\r\033[K" if sys.stderr.isatty() else ""
     print(f"{clear}trial {trial.number}: {trial}", file=sys.stderr)
     for kind, text in sorted(set(result.findings))[:6]:
         print(f"  {kind}  {text}", file=sys.stderr)
-    print(f'  again: make torture ARGS="{args} --trial {trial.number} --repeat 20"', file=sys.stderr, flush=True)
+    print(f"  again: {again}\n  all of it: {kept}", file=sys.stderr, flush=True)
 
 
 def _progress(done: int, trials: int, table: dict[str, Counter[str]], trial: Trial) -> None:

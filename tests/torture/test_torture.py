@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from keep import keep
 from scenario import FAULTS, HARMLESS, LINES, LINKS, SCARCE, SIGNALS, STEPS, WORKLOADS, draw
 
 from hosts import reason
@@ -49,6 +50,21 @@ def test_an_end_at_each_step(over: str, capfd: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("step", ["adopted", "decided"])
 def test_of_two_that_were_stopped_in_turn_one_goes_on(step: str, capfd: pytest.CaptureFixture[str]) -> None:
     storm(step, program="duel.py", capfd=capfd)
+
+
+def test_what_is_found_is_kept(tmp_path: Path) -> None:
+    """All of it, and of a trial that is played again another file."""
+    trial = draw(7, 3)
+    findings = [("SPLIT", f"rank {rank}\nwas told\nelse") for rank in range(20)]
+    folder = tmp_path / "not there yet"
+    paths = [keep(folder, "seed-7-tcp", "once more", trial, findings, [f"story {n}"]) for n in range(2)]
+    assert [path.name for path in paths] == ["seed-7-tcp-3-1.txt", "seed-7-tcp-3-2.txt"]
+    for n, path in enumerate(paths):
+        text = path.read_text()
+        assert str(trial) in text
+        assert f"story {n}\n" in text
+        assert "again: once more\n" in text
+        assert all(f"SPLIT  rank {rank}\n" in text for rank in range(20))
 
 
 def test_every_step_is_named_once() -> None:
