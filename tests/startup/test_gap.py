@@ -66,6 +66,54 @@ def test_the_store_is_reached_when_there_is_a_way(monkeypatch: pytest.MonkeyPatc
     server.close()
 
 
+def unanswered(times: float) -> Callable[..., Any]:
+    """So many times nobody answers who knows the addresses of names."""
+    left, ask = [times], socket.getaddrinfo
+
+    def asking(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return ask(*args, **options)
+
+    return asking
+
+
+def test_the_store_is_reached_when_its_name_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen(HERE) as free:
+        port = free.getsockname()[1]
+    server = StoreServer(f"tcp://127.0.0.1:{port}", secret=SECRET).start()
+    monkeypatch.setattr(socket, "getaddrinfo", unanswered(3))
+    store = reach_store([f"tcp://localhost:{port}"], SECRET, Deadline(20.0))
+    store.set("key", b"value")
+    store.close()
+    server.close()
+
+
+def test_who_never_learns_of_an_address_is_told_how_long_it_was_borne(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gap, "LONGEST", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", unanswered(float("inf")))
+    with pytest.raises(RendezvousError) as caught:
+        reach_store(["tcp://somewhere:1"], SECRET, Deadline(20.0))
+    assert str(caught.value) == (
+        "the meeting point tcp://somewhere:1 cannot be reached: [Errno -3] the host of tcp://somewhere:1 is unknown "
+        "here: Temporary failure in name resolution, for 0.1 s"
+    )
+
+
+def test_a_name_that_is_none_is_not_borne(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        asked.append(args)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(RendezvousError, match="the host of tcp://nowhere:1 is unknown here: Name or service not known"):
+        reach_store(["tcp://nowhere:1"], SECRET, Deadline(20.0))
+    assert len(asked) == 1
+
+
 def linked(monkeypatch: pytest.MonkeyPatch, times: float, *, later: bool) -> list[Any]:
     """What two ranks find that meet over TCP, of which the higher one has no network so many times, or for good: as it
     dials, or where that is known `later`. The error, if there is one."""

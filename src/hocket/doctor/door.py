@@ -60,9 +60,9 @@ def _answer(caller: socket.socket, secret: str) -> None:
 
 def knock(url: str, secret: str) -> str:
     """Why nothing came through; empty where all did."""
-    deadline, at = Deadline(PATIENCE), Address.of(url)
-    late = f"no answer within {PATIENCE:g} s"
+    deadline, late = Deadline(PATIENCE), f"no answer within {PATIENCE:g} s"
     try:
+        at = Address.of(url)
         with socket.socket(at.family, socket.SOCK_STREAM) as sock:
             sock.settimeout(PATIENCE)
             sock.connect(at.place)

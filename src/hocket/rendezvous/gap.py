@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import socket
 
 from ..deadline import Deadline
 
-# Of a socket, where there is no way to the other end, or this host's own address is not there.
-NO_NETWORK = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
+# Of a socket, where there is no way to the other end, or this host's own address is not there; and of a name, where
+# there is none to who knows its address.
+NO_NETWORK = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, socket.EAI_AGAIN)
 LONGEST = 2.0  # seconds: for so long links bear silence
 NAP = 0.02  # seconds between two looks
 

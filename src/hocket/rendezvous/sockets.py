@@ -62,15 +62,18 @@ class Address:
 
     @staticmethod
     def of(text: str) -> Address:
-        """What `text` means. Raises RendezvousError where it means nothing, or names an unknown host."""
+        """What `text` means. Raises RendezvousError where it means nothing, or names an unknown host; socket.gaierror
+        where nobody answers who knows its address, as where there is no network (gap)."""
         if text.startswith("@"):
             return Address(socket.AF_UNIX, b"\0" + os.fsencode(text.removeprefix("@")), None)
         host, port, name = host_and_port(text)
         try:
             family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         except (OSError, ValueError) as error:  # of no such host, and of what cannot be the name of one
-            why = getattr(error, "strerror", None) or error
-            raise RendezvousError(f"the host of {text} is unknown here: {why}") from None
+            why = f"the host of {text} is unknown here: {getattr(error, 'strerror', None) or error}"
+            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+                raise socket.gaierror(error.errno, why) from None
+            raise RendezvousError(why) from None
         return Address(family, place, os.fsencode(name))
 
 
