@@ -79,6 +79,31 @@ def test_all_that_are_left_say_the_same(own: Own, victims: tuple[int, ...], coun
     assert any(f"rank {rank} (pid " in text.splitlines()[0] for rank in lost)
 
 
+def after_an_absence(group: Any, lost: tuple[int, ...]) -> Verdict:
+    """Rank 0 did not run for a while, before some died."""
+    group.barrier()
+    if group.rank in lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+    session = group._calls
+    until(lambda: set(session.endpoint.absent()) == set(lost), "the end of those that die")
+
+    class Absent:
+        absence = 1.2 if group.rank == 0 else 0.0
+        __getattr__ = session.endpoint.__getattribute__
+
+    session.endpoint = Absent()
+    return ended(group, group.barrier)
+
+
+@pytest.mark.parametrize("lost", [(2, 3), (1, 2, 3)])
+def test_an_absence_is_told_to_who_is_left_alone(own: Own, lost: tuple[int, ...]) -> None:
+    """Who cannot know whether the others went on, is told so; but not where another one is told something else."""
+    kind, text, *rest = one(own(4).outcomes(after_an_absence, lost))
+    assert (kind, rest) == ("PeerLost", [lost, 1, ""])
+    words = "the others may have gone on without rank 0 (pid "
+    assert text.startswith(words) == (len(lost) == 3), text
+
+
 def all_at_once(group: Any) -> Verdict:
     """Each rank makes another call than all others: each finds an error of its own, about at the same time."""
     group.barrier()

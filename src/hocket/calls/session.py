@@ -232,7 +232,7 @@ class Session:
         if self.rank in lost:
             me, error = self.names[self.rank], PeerLost
             text = f"the others went on without {me}, which they took for lost. They were told: {text}"
-        elif 2 * len(lost) >= len(self.names) and (seconds := self.endpoint.absence):
+        elif len(lost) == len(self.names) - 1 and (seconds := self.endpoint.absence):  # nobody is told the same
             text = f"the others may have gone on without {self.names[self.rank]}, stopped for {seconds:.1f} s: {text}"
         call = f"call {reached}, {title}," if reached > completed else ""
         if call:
