@@ -127,13 +127,14 @@ bool Link::call(Outgoing& to) {
   return true;
 }
 
-// What is told of a group that is over. Of each round the reason goes before the stand, which it belongs to.
+// What is told of a group that is over. Of each round the reason goes before the stand, which it belongs to: who sees
+// that all stand alike decides by the reasons that it has.
 bool Link::affairs(Outgoing& to) {
   const uint64_t now = own_->affairs.load(std::memory_order_acquire);
   if (now == told_affairs_) return false;
   if (note(to)) return true;
   for (int round = 0; round < rounds; ++round) {
-    if (reason(to, round) || stand(to, round)) return true;
+    if (stand(to, round) || reason(to, round)) return true;
   }
   told_affairs_ = now;
   return false;
@@ -153,6 +154,7 @@ bool Link::stand(Outgoing& to, int round) {
   Outbox::Stand now;
   const uint64_t version = own_->stands[round].version();
   if (version == told_stands_[round] || !own_->stands[round].read(now)) return false;
+  if (reason(to, round)) return true;  // looked for when the stand was seen: another thread may just have come to both
   told_stands_[round] = version;
   begin(to, Frame::stand, now.stage, now.completed, now.reached,
         static_cast<uint64_t>(round) << 48 | uint64_t{now.why.kind} << 32 | static_cast<uint32_t>(now.why.culprit));
