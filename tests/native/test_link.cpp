@@ -794,6 +794,38 @@ void flushes_what_a_pipe_has_taken() {
   for (int fd : {one[0], one[1], other[0], other[1]}) close(fd);
 }
 
+// Who hears what cannot be true hears nothing more, and still tells what came of that; of who died nobody is told.
+void tells_who_sent_nonsense_what_came_of_it() {
+  Pair pair;
+  Rank &from = *pair.ranks[0], &to = *pair.ranks[1];
+  const Frame nonsense{};
+  check(write(pair.fds[1], &nonsense, sizeof nonsense) == sizeof nonsense, "it does not fit");
+  from.link.turn();
+  check(from.link.broken(), "nonsense was taken");
+  std::strcpy(from.box->findings[0].why.text, "because");
+  from.box->findings[0].there = 1;
+  Outbox::Stand stand{};
+  stand.stage = Outbox::Stand::settling;
+  stand.lost[1] = true;
+  from.box->stands[0].write(stand);
+  from.box->affairs = 1;
+  from.link.push();
+  to.link.turn();
+  Outbox::Stand heard{};
+  check(to.link.mirror()->stands[0].read(heard) && heard.lost[1], "it was not told that it is taken for lost");
+  check(std::strcmp(to.link.mirror()->findings[0].why.text, "because") == 0, "it was not told why");
+  check(!to.link.broken(), "the other end broke, too");
+  const auto heard_then = to.link.heard();
+  from.link.beat(Clock::now(), Clock::duration::zero());
+  to.link.turn();
+  check(to.link.heard() == heard_then, "it says that it lives, and hears nothing");
+  close(std::exchange(pair.fds[1], -1));
+  from.box->affairs = 2;
+  from.box->left = 1;
+  for (int i = 0; i < 2; ++i) from.link.push();
+  check(!from.link.stuck(), "it waits to send to nobody");
+}
+
 }  // namespace
 
 int main() {
@@ -817,6 +849,7 @@ int main() {
   sends_nothing_of_the_callers_after_a_fence(Striped(2));
   survives_nonsense();
   breaks_where_no_rank_would_say_that();
+  tells_who_sent_nonsense_what_came_of_it();
   tells_what_a_rank_is_in();
   counts_the_checksum_that_others_count();
   notices_what_was_changed_on_its_way();

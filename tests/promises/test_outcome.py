@@ -294,6 +294,32 @@ def test_who_left_in_peace_is_lost_to_who_still_calls(own: Own) -> None:
     assert "left the group" in text
 
 
+def nonsense(group: Any, who: int) -> Verdict:
+    """One of the ranks sends what no rank sends to the next one."""
+    group.barrier()
+    if group.rank == who:
+        group._links.sockets[(who + 1) % group.size].send(bytes(64))
+    return ended(group, group.barrier)
+
+
+@pytest.mark.parametrize(("size", "who"), [(2, 0), (2, 1), (3, 1)])
+def test_who_sent_nonsense_is_told_so(size: int, who: int) -> None:
+    """And does not take for silent who heard it. Where those two are alone, each of them is lost to the other; who has
+    the lowest rank goes on, and others are told that it did."""
+    world = World(size, "tcp")
+    try:
+        told = world.outcomes(nonsense, who)
+    finally:
+        world.close()
+    words = f"rank {(who + 1) % size} "
+    for rank, (kind, text, lost, _, _) in enumerate(told):
+        assert kind == "PeerLost"
+        assert f"rank {who} (pid " in text
+        assert "sent what no rank sends while " + words in text
+        assert lost == ((1 - rank,) if (size, who) == (2, 0) else (who,))
+        assert text.startswith("the others went on without ") == (rank == who and rank > 0), text
+
+
 # ---- who is stopped --------------------------------------------------------------------------------------------------
 
 

@@ -268,6 +268,11 @@ bool Settlement::can_go_on(const Ranks& lost) const {
   return 2 * members > size || (2 * members == size && !lost[0]);
 }
 
+const Outbox::Finding* Settlement::finding_of(int rank) const {
+  const Outbox::Finding& finding = boxes_[rank]->findings[round_];
+  return finding.there.load(std::memory_order_acquire) != 0 ? &finding : nullptr;
+}
+
 bool Settlement::decide() {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || stand_.lost[rank]) continue;
@@ -283,14 +288,19 @@ bool Settlement::decide() {
   bool differ = false;
   for (int rank = 0; rank < size_; ++rank) {
     if (stand_.lost[rank]) continue;
-    const Outbox::Finding& finding = boxes_[rank]->findings[round_];
-    const bool there = finding.there.load(std::memory_order_acquire) != 0;
-    if (there && (counts == nullptr || (round_ != 0 && finding.why.kind > counts->why.kind))) counts = &finding;
-    if (there && round_ != 0 && get(finding.why.text, reason_bytes) != get(counts->why.text, reason_bytes))
+    const Outbox::Finding* const finding = finding_of(rank);
+    if (finding != nullptr && (counts == nullptr || (round_ != 0 && finding->why.kind > counts->why.kind)))
+      counts = finding;
+    if (finding != nullptr && round_ != 0 &&
+        get(finding->why.text, reason_bytes) != get(counts->why.text, reason_bytes))
       differ = true;
     const uint64_t completed = rank == rank_ ? stand_.completed : stands_[rank].completed;
     result.completed = std::min(result.completed, completed);
     result.reached = std::max(result.reached, completed);
+  }
+  // Who is left alone differs from nobody, and may know why another one took it for lost.
+  for (int rank = 0; stand_.lost.count() + 1 == boxes_.size() && counts == nullptr && rank < size_; ++rank) {
+    if (stands_[rank].lost[me()]) counts = finding_of(rank);
   }
   if (counts != nullptr) result.why = counts->why;
   if (differ) result.why.kind = Failure::peer_lost;

@@ -93,6 +93,7 @@ class Settlement {
   std::atomic<int32_t>& duel_with(size_t rank) const;
   bool counts(size_t rank, const Outbox::Stand& theirs) const;
   bool can_go_on(const Ranks& lost) const;
+  const Outbox::Finding* finding_of(int rank) const;  // null where it has none
   bool decide();
   void show();
   void settle(const Outbox::Stand& outcome);

@@ -96,6 +96,11 @@ class Link final : public Wire {
     std::vector<std::byte> copy;  // of what must not be read any more
   };
 
+  // Whether something may be sent: also to who sent what cannot be true, so that it is told what came of that.
+  bool sends() const {
+    return (!broken() || refused_.load(std::memory_order_relaxed)) && unsent_ == 0 && socket() >= 0;
+  }
+
   // sending.cpp; the lock is held
   bool flush();
   void sent(size_t bytes);
@@ -141,6 +146,7 @@ class Link final : public Wire {
   const shm::Region mail_;  // the mirror's
 
   std::atomic<const char*> broken_{nullptr};
+  std::atomic<bool> refused_{false};  // what came
   std::atomic<bool> stuck_{false};    // the socket takes no more
   std::atomic<bool> starved_{false};  // the other rank must read first
   std::atomic<int> unsent_{0};        // why the pipe takes nothing more; it may have more to give: that counts first

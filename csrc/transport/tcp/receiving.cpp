@@ -57,6 +57,7 @@ bool Link::receive() {
   landed(direct);
   last_ += static_cast<size_t>(n) - direct;
   if (!parse()) {
+    refused_ = true;
     fail(checked_ ? "sent bytes that were changed on their way (the integrity check failed)"
                   : "sent what no rank sends");
     return false;

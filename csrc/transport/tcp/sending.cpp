@@ -18,7 +18,7 @@ constexpr uint64_t few = 4;  // messages, after which the other rank is told tha
 
 void Link::push() {
   const std::lock_guard lock(sending_);
-  while (!broken() && unsent_ == 0 && socket() >= 0) {
+  while (sends()) {
     if (done_ == batched_) {
       done_ = batched_ = 0;
       for (; batched_ < most_frames && compose(batch_[batched_]); ++batched_) {
@@ -28,7 +28,7 @@ void Link::push() {
     }
     if (!flush()) return;
   }
-  stuck_ = !broken() && unsent_ == 0 && socket() >= 0 && !pipe_->flush();
+  stuck_ = sends() && !pipe_->flush();
 }
 
 // Hands the batch to the kernel; false where that takes no more.
@@ -257,10 +257,11 @@ bool Link::left(Outgoing& to) {
   return true;
 }
 
+// Not over a link that hears nothing any more: where nothing comes of that, the other end is to notice.
 void Link::beat(Clock::time_point now, Clock::duration a_while) {
   {
     const std::unique_lock lock(sending_, std::try_to_lock);
-    if (!lock || now - beaten_ < a_while) return;
+    if (!lock || broken() || now - beaten_ < a_while) return;
     beaten_ = now;
     pulse_ = true;
   }
