@@ -1,11 +1,12 @@
-"""How long it takes until all know of a rank that was killed, or stopped, and until those that are left go on.
+"""How long it takes until all know of a rank that was killed or stopped, or of a host that was cut off, and until those
+that are left go on.
 
     python benchmarks/recovery.py [--rounds 30] [--layout 0,0,0,0] [--fault killed]
 
 Each round is a job of its own: ranks that all-reduce without a pause, of which one, another each time, is killed, or
-stopped. *Known*: from that moment until the last of the others has the error. *Going on*: from there until the last of
-them has the result of its first call in the new group. A layout of several hosts, as 0,0,1,1, takes root: they are
-network namespaces.
+stopped; or the host of one is cut off, and all on it count as gone. *Known*: from that moment until the last of the
+others has the error. *Going on*: from there until the last of them has the result of its first call in the new group. A
+layout of several hosts, as 0,0,1,1, takes root: they are network namespaces.
 
 Where ranks of one host are killed, and torch is installed, the same job runs over gloo under `torchrun --max-restarts`,
 in turns with the other. There it is known when the last of the others has the error, or has been ended by torchrun; and
@@ -40,6 +41,7 @@ import hocket
 from hocket.bench.hosts import hosts
 
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+CUT = "cut"
 Row = tuple[float, float]  # seconds: known, going on
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--max-restarts", "1000000", "--nproc-per-node"]
 # Else ranks that torchrun 2.13 starts again get the store of before, and gloo finds the addresses of the dead in it.
@@ -137,7 +139,7 @@ def until_it_ends(pidfd: int) -> float:
     return time.monotonic()
 
 
-def round_of_hocket(layout: list[int], victim: int, number: signal.Signals) -> Row:
+def round_of_hocket(layout: list[int], victim: int, fault: str) -> Row:
     with ExitStack() as stack:
         made = stack.enter_context(hosts(max(layout) + 1)) if max(layout) else []
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -153,8 +155,13 @@ def round_of_hocket(layout: list[int], victim: int, number: signal.Signals) -> R
                 ranks.append(subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True))
         pids = [json.loads(process.stdout.readline())["pid"] for process in ranks if process.stdout]
         begin = time.monotonic()
-        os.kill(pids[victim], number)
-        left = [process for rank, process in enumerate(ranks) if rank != victim]
+        if fault == CUT:
+            made[layout[victim]].cut()
+            gone = {rank for rank, host in enumerate(layout) if host == layout[victim]}
+        else:
+            os.kill(pids[victim], SIGNALS[fault])
+            gone = {victim}
+        left = [process for rank, process in enumerate(ranks) if rank not in gone]
         said = [json.loads(process.stdout.readline()) for process in left if process.stdout]
         for process in ranks:
             process.kill()
@@ -191,17 +198,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--layout", default="0,0,0,0", help="the host of each rank")
-    parser.add_argument("--fault", choices=SIGNALS, default="killed")
+    parser.add_argument("--fault", choices=(*SIGNALS, CUT), default="killed")
     parser.add_argument("--rank", choices=RANKS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
         return RANKS[given.rank]()
     layout = [int(host) for host in given.layout.split(",")]
+    if given.fault == CUT and len(set(layout)) == 1:
+        parser.error("a host can be cut off where there are several: --layout 0,0,1,1")
     compared = given.fault == "killed" and not max(layout) and importlib.util.find_spec("torch") is not None
     ours, theirs = [], []
     for turn in range(given.rounds):
         victim = turn % len(layout)
-        ours.append(round_of_hocket(layout, victim, SIGNALS[given.fault]))
+        ours.append(round_of_hocket(layout, victim, given.fault))
         if compared:
             theirs.append(round_of_torchrun(len(layout), victim))
     Console().print(table(given, ours, theirs))
