@@ -35,7 +35,7 @@ PYTHON = {
     "calls": "run tuning plans arrays places words deadline errors _core",
     "run": "tuning plans arrays cores errors _core",
     "launch": "rendezvous config places words deadline errors",
-    "rendezvous": "config addresses cores words deadline errors _core",
+    "rendezvous": "tuning config addresses cores words deadline errors _core",
     "search": "tuning plans deadline errors",
     "tuning": "plans errors",
     "plans": "words deadline errors",

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.tuning.cluster import Cluster, Costs
+from hocket.tuning.cluster import Cluster
+from hocket.tuning.costs import Costs
 from hocket.tuning.links import Links
 from hocket.tuning.spec import cluster
 from hocket.tuning.units import per_byte, pieces, seconds

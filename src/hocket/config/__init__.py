@@ -37,9 +37,10 @@ which have gone on. HOCKET_MIN_RANKS says how many are enough for the job to go 
 
 HOCKET_METRICS says where the ranks serve what they count: a port of this host alone, or host:port, for the first rank
 of each host; the next one has the next port. HOCKET_TRACE is a folder to which each writes its timeline as it leaves,
-HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. With HOCKET_PROTECT=1 a call that
-fails leaves its output as it was. With HOCKET_PROTOCOL=staged two ranks send sums back from slots of their own, where
-they would lend each other theirs: the same sums, for comparison.
+HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. HOCKET_PROFILE is the file of what
+`hocket tune` has measured, "none" for doing without; else it is in XDG_CACHE_HOME or ~/.cache. With HOCKET_PROTECT=1 a
+call that fails leaves its output as it was. With HOCKET_PROTOCOL=staged two ranks send sums back from slots of their
+own, where they would lend each other theirs: the same sums, for comparison.
 """
 
 from __future__ import annotations
@@ -365,7 +366,7 @@ def names() -> set[str]:
     found |= {"HOCKET_TRANSPORT", "HOCKET_TCP_CONGESTION", "HOCKET_SOCKET_IFNAME", "HOCKET_INTEGRITY"}
     found |= {"HOCKET_FALLBACK_IFNAME", "HOCKET_PROTOCOL"}
     found |= {"HOCKET_WIRE", "HOCKET_TCP_STREAMS", "HOCKET_HEARTBEAT_TIMEOUT", "HOCKET_UCX", "UCX_TLS", *TLS}
-    found |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT"}
+    found |= {"HOCKET_METRICS", "HOCKET_TRACE", "HOCKET_FLIGHT", "HOCKET_PROTECT", "HOCKET_PROFILE"}
     found |= {"HOCKET_RESTARTS", "HOCKET_MIN_RANKS"}
     found.update(name for launcher in LAUNCHERS for name in launcher.variables if name)
     return found

@@ -1,4 +1,5 @@
-"""Where a rank is to show what it does: its metrics, its timeline, and what it did before an error."""
+"""Where a rank is to show what it does: its metrics, its timeline, and what it did before an error; and where it finds
+what was measured of its machine."""
 
 from __future__ import annotations
 
@@ -36,3 +37,15 @@ def flight_folder(environ: Environ = os.environ) -> Path | None:
     set."""
     asked = environ.get("HOCKET_FLIGHT", "")
     return Path(asked) if asked else None
+
+
+def profile_place(environ: Environ = os.environ) -> tuple[Path | None, bool]:
+    """The file that HOCKET_PROFILE names, and True; where that is not set the folder with those of all machines that
+    share a home, and False. None: "none" has been asked for, or there is no home."""
+    asked = environ.get("HOCKET_PROFILE", "")
+    if asked:
+        return (None if asked == "none" else Path(asked)), True
+    cache, home = environ.get("XDG_CACHE_HOME", ""), environ.get("HOME", "")
+    if cache.startswith("/"):  # as the XDG base directory specification has it: others are ignored
+        return Path(cache) / "hocket", False
+    return (Path(home) / ".cache" / "hocket" if home else None), False

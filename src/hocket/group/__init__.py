@@ -35,6 +35,7 @@ from ..rendezvous.links import Links
 from ..rendezvous.porch import Porch
 from ..run.arena import Arena
 from ..run.native import Ends, Native
+from ..tuning.profile import Profile
 from ..tuning.topology import Topology
 from ..tuning.wire import measure
 from .growth import enter
@@ -95,6 +96,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         native = Native(rank, ends, trace, self.number)
         if not job_lends():
             native.endpoint.lend_nothing()
+        native.topology = replace(native.topology, profile=_profile(links.profile))
         links.close_outboxes()
         near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]
         native.endpoint.sign(links.key, links.hosts[rank], near)
@@ -154,6 +156,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         self._go.native.topology = replace(self.topology, wire=wire)
 
     def _made(self, rank: int, links: Links, wire: int) -> Group:
+        links.profile = self._links.profile
         return formed(rank, links, self.timeout, wire, self.protect)
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
@@ -316,6 +319,14 @@ def _started(config: Config, timeout: float | None, protect: bool | None) -> tup
     if not seconds > 0:
         raise ValueError(f"timeout is a number of seconds above zero, not {timeout}")
     return seconds, config.protect if protect is None else protect
+
+
+def _profile(packed: str) -> Profile | None:
+    """The one that all ranks choose by. Raises RendezvousError."""
+    try:
+        return Profile.unpack(packed) if packed else None
+    except ValueError as error:
+        raise RendezvousError(f"the profile that rank 0 has told is none: {error}") from error
 
 
 def _disconnect(links: Links, native: Native, arena: Arena) -> None:

@@ -180,7 +180,7 @@ class Growth(Generic[G]):
                 self._callers.append(caller)
         cards = [*members, *(caller.card.pack() for caller in self._callers)]
         key, admitted = secrets.randbits(64), sorted(self._porch.admitted)
-        admission = Admission(0, cards, key, self._wire, terms.sockets.integrity, admitted)
+        admission = Admission(0, cards, key, self._wire, terms.sockets.integrity, admitted, self._links.profile)
         for place, caller in enumerate(self._callers):
             self._porch.admit(caller, admission._replace(rank=self._size + place))
         return admission
@@ -252,5 +252,5 @@ def link(door: Door, admission: Admission, terms: Terms, limit: Deadline, look: 
         return None
     finally:
         os.close(fd)
-    links.key = admission.key
+    links.key, links.profile = admission.key, admission.profile
     return links

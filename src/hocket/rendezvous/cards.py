@@ -34,7 +34,8 @@ class Card:
     TCP connections that it would have with each rank of another host, and after `life` milliseconds of silence it would
     give that one up; where it `traces` it writes a timeline. `spare` is where it listens
     for what goes on there when the way over `remote` breaks; empty: nowhere. `domain` is the number of the cores that
-    share a cache to which it is bound (`hocket.cores`), -1 where to none.
+    share a cache to which it is bound (`hocket.cores`), -1 where to none. `profile` is what it knows of its machine
+    (`hocket.tuning.profile`), packed: rank 0 tells it where a job meets, and all ranks take that one; else it is empty.
     """
 
     rank: int
@@ -53,6 +54,7 @@ class Card:
     traces: bool = False
     spare: str = ""
     domain: int = -1
+    profile: str = ""
 
     @staticmethod
     def unpack(blob: bytes) -> Card:
@@ -79,6 +81,7 @@ class Card:
                     bool(),
                     str(),
                     int(),
+                    str(),
                 ] as found:
                     found[8] = tuple(map(str, ways))
                     return Card(*found)

@@ -22,15 +22,17 @@ import hashlib
 import os
 import secrets
 import socket
+import warnings
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
 from .._core import Credentials, Fallback, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
-from ..config.observed import trace_folder
+from ..config.observed import profile_place, trace_folder
 from ..deadline import Deadline
 from ..errors import RendezvousError
+from ..tuning.saved import found as found_profile
 from .cards import Card, connections, domains, exchange, places, spared
 from .doors import Door
 from .mesh import Look, Mesh
@@ -87,7 +89,8 @@ class Links:
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
     has several; `close` closes them, too. `traces` tells which ranks write timelines. `key` is the group's: the same on
     all of its ranks, and another one for every other group. `spares` are the sockets over which a link goes on where
-    its first way breaks, and `fallbacks` the pipes that do so.
+    its first way breaks, and `fallbacks` the pipes that do so. `profile` is the group's (`hocket.tuning.profile`), packed, or
+    empty: that of the rank 0 of the job, which all groups that come of it take over.
     """
 
     places: list[int]
@@ -104,6 +107,7 @@ class Links:
     more: dict[int, list[socket.socket]] = field(default_factory=dict)
     traces: list[bool] = field(default_factory=list)
     key: int = 0
+    profile: str = ""
     spares: dict[int, socket.socket] = field(default_factory=dict)
     fallbacks: dict[int, Fallback] = field(default_factory=dict)
     domains: list[int] = field(default_factory=list)
@@ -260,13 +264,23 @@ def connect(
             words = f"two jobs met at one address: one has {size} ranks{chosen}, the other {theirs}"
             what = next((name for name in ("integrity", "HOCKET_WIRE") if name in chosen + theirs), "the size")
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
-        note = terms.card(door, rank).note(terms.secret, f"{prefix}{rank}")
+        card = replace(terms.card(door, rank), profile=_profile() if rank == 0 else "")
+        note = card.note(terms.secret, f"{prefix}{rank}")
         door.told = True
         notes = exchange(store, rank, size, note, deadline, prefix)
         cards = [Card.read(note, terms.secret, f"{prefix}{writer}", writer, rank) for writer, note in enumerate(notes)]
         links = meet_at(door, cards, rank, fd, terms, deadline)
         links.key = key_of(prefix, *cards)
+        links.profile = cards[0].profile
         return links
+
+
+def _profile() -> str:
+    """What is known of this machine, for all ranks; with a warning where there is a file that is no good."""
+    profile, why = found_profile(*profile_place())
+    if why:
+        warnings.warn(f"{why}; until then algorithms are chosen as without one", stacklevel=2)
+    return profile.pack() if profile is not None else ""
 
 
 def key_of(*words: object) -> int:

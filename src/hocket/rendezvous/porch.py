@@ -61,7 +61,7 @@ class Caller(NamedTuple):
 
 class Admission(NamedTuple):
     """With whom one links, as which rank: the cards of all, packed; the key of the new group; what is known of its
-    links (`wire`); whether these carry checksums; and who was let in before, by the addresses of their doors."""
+    links (`wire`) and, packed, of its machines (`profile`); whether these carry checksums; and who was let in before, by the addresses of their doors."""
 
     rank: int
     cards: list[bytes]
@@ -69,6 +69,7 @@ class Admission(NamedTuple):
     wire: int
     checked: bool
     admitted: list[str]
+    profile: str = ""
 
     def pack(self) -> bytes:
         """As it is passed on."""
@@ -82,7 +83,7 @@ class Admission(NamedTuple):
             match msgpack.unpackb(blob):
                 case [str() as why, bool() as is_final]:
                     raise (RendezvousError if is_final else Away)(f"this rank was not let in: {why}")
-                case [int(), [*_], int(), int(), bool(), [*_]] as told:
+                case [int(), [*_], int(), int(), bool(), [*_], str()] as told:
                     return Admission(*told)
         raise RendezvousError("the group said what this version of hocket does not understand")
 

@@ -1,4 +1,4 @@
-"""Which algorithm and which sizes: pure functions of the call and the host, the same on every rank.
+"""Which algorithm and which sizes: pure functions of the call, the host and the group's profile, the same on every rank.
 
 All reductions chosen here fold in the order of ranks, whatever the size of the message, so that the choice never shows
 in the bits of a result. `order="any"` would allow others too, where they were faster; on one host none is.
@@ -39,8 +39,51 @@ def choose(
     collective: str, nbytes: int, size: int, topology: Topology | None = None, *, one_pass: bool = False
 ) -> Choice:
     """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here).
-    `one_pass`: each element is to be folded at once, since every pass rounds it."""
+    `one_pass`: each element is to be folded at once, since every pass rounds it.
+
+    A group's profile (`hocket tune`) says which of the `candidates` is the fastest; without one, sizes do that were
+    measured once and for all."""
     topology = topology or Topology.of([0] * size)
+    ruled = _ruled(collective, nbytes, size, topology, one_pass=one_pass)
+    if topology.profile is None:
+        return ruled
+    from .predict import predict  # what simulates is imported where there is a profile
+
+    names = candidates(collective, topology, one_pass=one_pass)
+    times = {name: predict(collective, name, _about(nbytes), topology) for name in names}
+    told = {name: seconds for name, seconds in times.items() if seconds is not None}
+    if len(told) < max(2, len(names)):
+        return ruled
+    best, next_best = sorted(told, key=told.__getitem__)[:2]
+    beside = f"{told[best] * 1e6:.1f} µs, and {told[next_best] * 1e6:.1f} µs for {next_best}"
+    return Choice(best, f"by the profile of this machine: {beside}")
+
+
+def candidates(collective: str, topology: Topology, *, one_pass: bool = False) -> tuple[str, ...]:
+    """The algorithms that are chosen among. Those of a reduction all give the same bits: they fold from the first rank
+    to the last, and with `one_pass` at once."""
+    size = len(topology.places)
+    is_shared = 1 < topology.hosts < size
+    if collective == "barrier":
+        return ("direct", "dissemination")
+    if collective in ("broadcast", "all_gather"):
+        return ("direct", "hierarchical") if is_shared else ("direct",)
+    if collective in ("scan", "exscan"):
+        return ("direct",) if one_pass or size <= 2 else ("direct", "chain")
+    if collective != "all_reduce":
+        return ("direct",)
+    chained = is_shared and topology.is_in_blocks and not one_pass
+    return ("one_shot", "two_shot", "hierarchical_chain") if chained else ("one_shot", "two_shot")
+
+
+def _about(nbytes: int) -> int:
+    """Rounded down to three binary digits, so that calls of many sizes ask for few predictions."""
+    below = max(0, nbytes.bit_length() - 3)
+    return nbytes >> below << below
+
+
+def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_pass: bool) -> Choice:
+    """What is chosen where nobody has measured this machine."""
     host = topology.host
     if collective == "barrier":
         if size <= FEW:

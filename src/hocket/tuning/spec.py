@@ -21,7 +21,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from .cluster import Cluster, Costs, Matrix
+from .cluster import Cluster, Matrix
+from .costs import Costs
 from .units import per_byte, pieces, seconds
 
 KINDS = ("flat", "fat-tree", "rail", "ring", "torus", "wan")

@@ -10,6 +10,8 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
+from .profile import Profile
+
 KIB = 1 << 10
 WIRE = 256 * KIB  # with which the sizes of `choose` were found, over veth
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -34,18 +36,22 @@ class Topology:
     `host` is what sizes are chosen for: this machine where all ranks are on it, and else one that is like many, since
     hosts may differ and all ranks must choose alike. `wire` is what a link between hosts carries in the time of a
     round, in bytes (`hocket.tuning.wire`). `domains[r]` is the number of the set of cores that share a cache with rank
-    r's; where that is empty, nothing is known of it.
+    r's; where that is empty, nothing is known of it. `profile` is that of the group, if it has one.
     """
 
     places: tuple[int, ...]
     host: Host
     wire: int = WIRE
     domains: tuple[int, ...] = ()
+    profile: Profile | None = None
 
     @staticmethod
-    def of(places: Sequence[int], wire: int = WIRE, domains: Sequence[int] = ()) -> Topology:
+    def of(
+        places: Sequence[int], wire: int = WIRE, domains: Sequence[int] = (), profile: Profile | None = None
+    ) -> Topology:
         """That of a group with a rank here."""
-        return Topology(tuple(places), this_host() if len(set(places)) == 1 else ANY_HOST, wire, tuple(domains))
+        host = this_host() if len(set(places)) == 1 else ANY_HOST
+        return Topology(tuple(places), host, wire, tuple(domains), profile)
 
     @cached_property
     def hosts(self) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from .topology import KIB
-
+KIB = 1 << 10
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SIZES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
