@@ -40,6 +40,9 @@ class Alone:
     def ran(self, task: Task) -> str:
         return "copy"
 
+    def predicts(self, task: Task) -> float:
+        return 3e-6
+
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_samples_are_timed_and_results_checked(in_place: bool) -> None:
@@ -47,7 +50,7 @@ def test_samples_are_timed_and_results_checked(in_place: bool) -> None:
     answer = measure(library, Task("all_reduce", 1000, in_place=in_place, times=5, warmup=2, batch=3, check=2))
     assert len(answer["seconds"]) == 5
     assert all(second > 0 for second in answer["seconds"])
-    assert (answer["wrong"], answer["algorithm"]) == (0, "copy")
+    assert (answer["wrong"], answer["algorithm"], answer["predicted"]) == (0, "copy", 3e-6)
     assert library.calls == (5 + 2) * 3 + 2
 
 

@@ -35,6 +35,9 @@ def own_table(rows: Sequence[Row], title: str) -> Table:
     table = _table(title, "out of place, then in place" if len(ways) > 1 else f"{'in' if ways[0] else 'out of'} place")
     for name in ("size", "count", "type", "op", *["p50 µs", "p99 µs", "algbw", "busbw", "wrong"] * len(ways)):
         table.add_column(name, justify="right", no_wrap=True)
+    is_told = any(row["predicted_us"] is not None for row in rows)
+    if is_told:
+        table.add_column("predicted µs", justify="right", no_wrap=True)
     table.add_column("algorithm", no_wrap=True)
     for group in by_size(rows):
         first, cells = group[0], []
@@ -42,7 +45,8 @@ def own_table(rows: Sequence[Row], title: str) -> Table:
             cells += _own_cells(next((row for row in group if row["in_place"] == way), None))
         op = first["op"] if first["collective"] in REDUCES else "-"
         algorithm = next((row["algorithm"] for row in group if row["algorithm"]), "")
-        table.add_row(str(first["bytes"]), str(first["count"]), first["dtype"], op, *cells, algorithm)
+        told = ["-" if first["predicted_us"] is None else three(first["predicted_us"])] if is_told else []
+        table.add_row(str(first["bytes"]), str(first["count"]), first["dtype"], op, *cells, *told, algorithm)
     return table
 
 

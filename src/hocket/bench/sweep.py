@@ -43,6 +43,7 @@ class Entry:
     task: Task
     library: str = ""
     algorithm: str = ""
+    predicted: float | None = None
     wrong: int = 0
     lacks: bool = False
     error: str = ""
@@ -75,6 +76,7 @@ class Entry:
             "bytes": nbytes,
             **{name: getattr(task, name) for name in ("count", "dtype", "op", "in_place", "memory", "form", "batch")},
             "algorithm": self.algorithm,
+            "predicted_us": None if self.predicted is None else self.predicted * 1e6,
             "samples": sum(map(len, self.samples)),
             "p50_us": median * 1e6,
             "p99_us": self.percentile(99) * half * 1e6,
@@ -106,7 +108,7 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
         if answers:
             entry.wrong = sum(answer["wrong"] for answer in answers)
             entry.library = entry.library or entry.session.name
-            entry.algorithm = answers[0]["algorithm"]
+            entry.algorithm, entry.predicted = answers[0]["algorithm"], answers[0]["predicted"]
             each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
             fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
             times[entry.key] = max(LEAST, min(effort.times, int(fit)))

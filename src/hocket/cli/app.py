@@ -47,7 +47,7 @@ app = typer.Typer(
 
 # Each a function of that name in the module of that name, or a folder with COMMANDS of its own.
 COMMANDS = (
-    *("run", "info", "doctor", "plan", "simulate", "bench", "trace", "flight", "status"),
+    *("run", "info", "doctor", "plan", "simulate", "choose", "tune", "bench", "trace", "flight", "status"),
     *("tclsh", "tcl_path", "tcl_companion"),
 )
 HIDDEN = ("tcl_companion",)  # nobody types it

@@ -87,7 +87,7 @@ def simulate(
     asked = [name.strip() for name in algorithms.split(",")] if algorithms else names(spec.name)
     rows, left_out = list[Row](), dict[str, str]()
     for name in asked:
-        row = _row(collective, name, where, size, root, segments)
+        row = row_of(collective, name, where, size, root, segments)
         if isinstance(row, Row):
             rows.append(row)
         else:
@@ -121,7 +121,7 @@ def cluster_of(topology: str, ranks: int | None, slow: list[str], cut: list[str]
     return made
 
 
-def _row(collective: str, name: str, where: Cluster, nbytes: int, root: int, segments: int) -> Row | str:
+def row_of(collective: str, name: str, where: Cluster, nbytes: int, root: int, segments: int) -> Row | str:
     """What an algorithm takes, or why its plan is too large."""
     from ..tuning.expected import too_large
     from ..tuning.simulate import simulate as simulated
@@ -155,7 +155,7 @@ def _show(said: str, rows: list[Row], left_out: dict[str, str]) -> None:
             row.algorithm,
             duration(row.took.seconds),
             str(row.took.rounds),
-            _bytes(sent),
+            amount(sent),
             f"{three(sent / least)} x" if least else "-",
             *(f"{share:.0%}" for share in _shares(row.took)),
         )
@@ -208,7 +208,7 @@ def _parts(took: Simulated) -> dict[str, float]:
     return dict(zip(PARTS, took.parts, strict=True))
 
 
-def _bytes(count: float) -> str:
+def amount(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{three(count)} {unit}"

@@ -89,8 +89,8 @@ class Links:
     to link anew. `ucx` are the ways through UCX, by rank, and `more` the sockets beside that in `sockets`, where a link
     has several; `close` closes them, too. `traces` tells which ranks write timelines. `key` is the group's: the same on
     all of its ranks, and another one for every other group. `spares` are the sockets over which a link goes on where
-    its first way breaks, and `fallbacks` the pipes that do so. `profile` is the group's (`hocket.tuning.profile`), packed, or
-    empty: that of the rank 0 of the job, which all groups that come of it take over.
+    its first way breaks, and `fallbacks` the pipes that do so. `profile` is the group's
+    (`hocket.tuning.profile`), packed, or empty: that of rank 0 of the job, which all groups that come of it take over.
     """
 
     places: list[int]

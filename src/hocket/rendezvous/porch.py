@@ -61,7 +61,8 @@ class Caller(NamedTuple):
 
 class Admission(NamedTuple):
     """With whom one links, as which rank: the cards of all, packed; the key of the new group; what is known of its
-    links (`wire`) and, packed, of its machines (`profile`); whether these carry checksums; and who was let in before, by the addresses of their doors."""
+    links (`wire`); whether these carry checksums; who was let in before, by the addresses of their doors; and by what
+    profile it chooses, packed, or empty."""
 
     rank: int
     cards: list[bytes]

@@ -2,7 +2,7 @@
 
 What is looked for are the numbers of `Costs` with which `simulate` comes nearest to all measured times: of
 
-    sum over points of  weight (log measured - log predicted)^2   +   what keeps a number that no point tells at its guess
+    sum over points of (log measured - log predicted)^2  +  what keeps a number that no point tells at its guess
 
 the least, by Gauss and Newton, over the logarithms of the costs, so that they stay above zero and a point of 10 µs
 counts as much as one of 10 ms. Points that are far off count less (Huber, Ann. Math. Stat. 35, 1964): one call that was
@@ -27,7 +27,7 @@ from .simulate import simulate
 
 Vector: TypeAlias = "npt.NDArray[np.float64]"
 
-ROUNDS = 12
+ROUNDS = 8
 HOLD = 0.02  # how much a guess counts, beside a point
 FAR_OFF = 0.15  # of the logarithm, from which on a point counts less
 STEP = 0.05  # of the logarithm, over which a slope is taken
@@ -85,9 +85,9 @@ def fitted(
         else:
             break
         x, now = then, there
-        if loss - _loss(wanted - now, x - first) < 1e-4 * loss:
+        if loss - _loss(wanted - now, x - first) < 1e-2 * loss:
             break
-    return _with(guess, names, np.exp(x))
+    return _with(guess, names, np.array([float(f"{value:.4g}") for value in np.exp(x)]))
 
 
 def _loss(off: Vector, moved: Vector) -> float:

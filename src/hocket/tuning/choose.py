@@ -1,4 +1,4 @@
-"""Which algorithm and which sizes: pure functions of the call, the host and the group's profile, the same on every rank.
+"""Which algorithm and which sizes: pure functions of the call, the host and the profile, the same on every rank.
 
 All reductions chosen here fold in the order of ranks, whatever the size of the message, so that the choice never shows
 in the bits of a result. `order="any"` would allow others too, where they were faster; on one host none is.
@@ -45,7 +45,7 @@ def choose(
     measured once and for all."""
     topology = topology or Topology.of([0] * size)
     ruled = _ruled(collective, nbytes, size, topology, one_pass=one_pass)
-    if topology.profile is None:
+    if topology.profile is None or collective == "barrier":  # which moves nothing, and is another loop of the engine's
         return ruled
     from .predict import predict  # what simulates is imported where there is a profile
 

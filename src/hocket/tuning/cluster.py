@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from .costs import Costs
 
-
 Matrix = tuple[tuple[float, ...], ...]
 Slow = tuple[str, int, float]  # "rank" or "host", which, and how many times as long all takes there
 Cut = tuple[str, int, int]  # of what kind, and between which two; -1: the only one, or none

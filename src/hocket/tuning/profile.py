@@ -1,5 +1,6 @@
-"""A profile: what calls cost on a machine, as `hocket tune` has measured it. The numbers are those of `Costs`, in whole
-ranks' words: a group decides by one profile, that of its first rank, and every rank gets it to the last bit."""
+"""A profile: what calls cost on a machine, as `hocket tune` has measured it. The numbers are those of `Costs`.
+
+A group decides by one profile, that of its first rank, and every rank gets it to the last bit."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Profile:
     are more of them than cores, and `far` for ranks of several hosts like it. None: nobody has measured that."""
 
     cores: int
-    near: Regime
+    near: Regime | None = None
     crowded: Regime | None = None
     far: Regime | None = None
 
@@ -39,12 +40,11 @@ class Profile:
 
     @staticmethod
     def of(said: Mapping[str, Any]) -> Profile:
-        """What `plain` gave. Raises ValueError where a cost is missing, of another kind, below zero or out of bounds."""
+        """What `plain` gave. Raises ValueError where a cost is missing, no number, below zero, or out of bounds."""
         cores = said.get("cores")
         if type(cores) is not int or not 0 < cores < 1 << 20:
             raise ValueError("it has no number of cores")
-        others = (None if said.get(name) is None else _regime(said[name]) for name in REGIMES[1:])
-        return Profile(cores, _regime(said.get("near")), *others)
+        return Profile(cores, *(None if said.get(name) is None else _regime(said[name]) for name in REGIMES))
 
     def pack(self) -> str:
         """As a short line, which `unpack` reads: to the last bit the same."""

@@ -66,6 +66,9 @@ class Library(Protocol):
     def ran(self, task: Task) -> str:
         """The algorithm, where it can tell."""
 
+    def predicts(self, task: Task) -> float | None:
+        """Seconds that it expects a call to take, where it can tell."""
+
 
 def serve(library: Library, address: str, before: dict[str, int]) -> None:
     """Answer the controller's tasks until it hangs up. `before` is `memory()` from before the library was started."""
@@ -126,7 +129,7 @@ def measure(library: Library, task: Task) -> dict[str, Any]:
     gc.enable()
     wall, kept = time.perf_counter() - begin, slice(task.warmup, None)
     faults = [check(library, task, runs[turn % len(runs)], x, y, turn) for turn in range(task.check)]
-    answer = {"wall": wall, "wrong": sum(faults), "algorithm": library.ran(task)}
+    answer = {"wall": wall, "wrong": sum(faults), "algorithm": library.ran(task), "predicted": library.predicts(task)}
     return {"seconds": seconds[kept], "bare": bare[kept], **answer}
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import hocket
 from hocket import _core
 from hocket.arrays.ops import DTYPES, NAMES, OPS, ROUNDED
+from hocket.plans.algorithms import ALGORITHMS
 from hocket.plans.authored import authored
 from hocket.tuning.choose import choose
+from hocket.tuning.predict import predict
 
 from .data import OBJECTS, REDUCES, SCANS, Array, Task, block, kind
 from .loop import Run, pickled, ping_pong
@@ -83,6 +85,13 @@ class Hocket:
         nbytes, one_pass = task.count * dtype.itemsize, dtype in ROUNDED
         chosen = choose(task.collective, nbytes, self.size, self.group.topology, one_pass=one_pass)
         return task.algorithm or chosen.algorithm
+
+    def predicts(self, task: Task) -> float | None:
+        if task.form != "call" or task.memory != "private" or task.op not in NAMES:
+            return None  # another way than that which was measured
+        algorithm, nbytes = self.ran(task), task.count * kind(task.dtype).itemsize
+        is_known = (task.collective, algorithm) in ALGORITHMS and task.collective != "barrier"
+        return predict(task.collective, algorithm, nbytes, self.group.topology) if is_known else None
 
 
 def waited(call: Callable[..., Any]) -> Run:

@@ -53,6 +53,9 @@ class Bare:
     def ran(self, task: Task) -> str:
         return ""
 
+    def predicts(self, task: Task) -> None:
+        return None
+
 
 def shared(rank: int, address: str, size: int) -> mmap.mmap:
     """Memory of both ranks: rank 0 makes it, and says where beside the controller's socket."""

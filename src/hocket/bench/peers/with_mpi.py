@@ -98,6 +98,9 @@ class Mpi:
     def ran(self, task: Task) -> str:
         return ""
 
+    def predicts(self, task: Task) -> None:
+        return None
+
 
 def known(dtype: np.dtype[Any]) -> bool:
     try:

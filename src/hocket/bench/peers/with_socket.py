@@ -77,6 +77,9 @@ class Bare:
     def ran(self, task: Task) -> str:
         return ""
 
+    def predicts(self, task: Task) -> None:
+        return None
+
 
 def heard(result: int) -> None:
     if result:

@@ -79,6 +79,9 @@ class Torch:
     def ran(self, task: Task) -> str:
         return ""
 
+    def predicts(self, task: Task) -> None:
+        return None
+
 
 def tensor(array: Array) -> Any:
     if array.dtype.name == "bfloat16":
