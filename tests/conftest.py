@@ -13,6 +13,7 @@ import pytest
 from worlds import TRANSPORTS, USUAL, World, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
+os.environ["HOCKET_PROFILE"] = "none"  # what a user has measured here changes no test
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it has in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # and as nohup starts it
