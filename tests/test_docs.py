@@ -26,7 +26,7 @@ from hocket.config import Config
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = (
     *("tour.md", "own_algorithm.md", "plans.md", "metrics.md", "from_mpi4py.md", "from_torch.md", "simulate.md"),
-    *("interchange.md", "search.md"),
+    *("interchange.md", "search.md", "tune.md"),
 )
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in NAMES)]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Ranks whose machines have different profiles choose alike: by that of rank 0, in every group that comes of the job."""
+"""Ranks whose machines have different profiles choose alike: by that of rank 0, in all groups that come of the job."""
 
 from __future__ import annotations
 

@@ -57,6 +57,10 @@ def tune(
             "there is no place to keep a profile (HOCKET_PROFILE=none, or no HOME)", param_hint="--file"
         )
     path = (file or file_of(place or Path(), is_file)).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"it cannot be written to {path}: {error.strerror}", param_hint="--file") from None
     if config.launcher != "none":
         if ranks is not None:
             raise typer.BadParameter("these ranks have been started already; leave it out", param_hint="--ranks")
