@@ -125,11 +125,11 @@ def test_a_prediction_is_what_the_model_says_with_these_costs() -> None:
     assert predict("all_reduce", "two_shot", 8, Topology.of([0] * 4)) is None
 
 
-@pytest.mark.parametrize("places", [[0] * 2, [0] * 5, [0, 0, 1, 1], [0, 1, 2], [0, 1, 1, 1]])
+@pytest.mark.parametrize("places", [[0] * 2, [0] * 5, [0] * 16])
 def test_the_profile_decides(places: list[int]) -> None:
     for regime, name in ((ROUNDS_ARE_DEAR, "one_shot"), (FOLDING_IS_DEAR, "two_shot")):
-        costs = regime.costs if name == "two_shot" else Costs(local=1.0, alpha=1.0)
-        profile = Profile(8, Regime(0.0, costs), None, Regime(0.0, costs))
+        costs = regime.costs if name == "two_shot" else Costs(local=1.0)
+        profile = Profile(8, Regime(0.0, costs), Regime(0.0, costs))
         for nbytes in (8, 1 << 24):
             choice = choose("all_reduce", nbytes, len(places), Topology.of(places, profile=profile))
             assert choice.algorithm == name
@@ -157,6 +157,10 @@ def test_it_decides_among_what_has_the_same_bits() -> None:
 def test_one_that_measured_nothing_here_changes_nothing() -> None:
     empty = Profile(8)
     for nbytes in (0, 8, 1 << 20):
+        far = Profile(8, None, None, ROUNDS_ARE_DEAR)  # between hosts the wire decides
+        for places in ([0, 0, 1, 1], [0, 1, 2]):
+            with_it = choose("all_reduce", nbytes, len(places), Topology.of(places, profile=far))
+            assert with_it == choose("all_reduce", nbytes, len(places), Topology.of(places))
         with_it = choose("all_reduce", nbytes, 4, Topology.of([0] * 4, profile=empty))
         assert with_it == choose("all_reduce", nbytes, 4, Topology.of([0] * 4))
 

@@ -169,7 +169,14 @@ def _show(said: Told) -> None:
     if said.rows:
         least = min(row.took.seconds for row in said.rows if row.algorithm == said.chosen) + said.call
         heads = [Column(name, no_wrap=True, justify="right") for name in ("time", "/ chosen", "rounds", "bytes/rank")]
-        table = Table(Column("algorithm", no_wrap=True), *heads, Column("", justify="right"), box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table = Table(
+            Column("algorithm", no_wrap=True),
+            *heads,
+            Column("", justify="right"),
+            box=None,
+            padding=(0, 2, 0, 0),
+            pad_edge=False,
+        )
         for row in said.rows:
             seconds = row.took.seconds + said.call
             note = "possible" if row.algorithm in said.among else "when named"

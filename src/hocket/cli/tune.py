@@ -28,7 +28,7 @@ def tune(
 ) -> None:
     """Measure what calls cost on this machine, in some seconds, and keep that as its profile.
 
-    From then on groups whose rank 0 is on such a machine choose algorithms by it (`hocket choose` says which, and why),
+    From then on groups on this host choose algorithms by it (`hocket choose` says which, and why),
     and `hocket bench` prints its prediction beside each time. Results have the same bits as without. The machine should
     have nothing else to do meanwhile.
 

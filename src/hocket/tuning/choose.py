@@ -41,11 +41,12 @@ def choose(
     """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here).
     `one_pass`: each element is to be folded at once, since every pass rounds it.
 
-    A group's profile (`hocket tune`) says which of the `candidates` is the fastest; without one, sizes do that were
-    measured once and for all."""
+    On one host a group's profile (`hocket tune`) says which of the `candidates` is the fastest; without one, and
+    between hosts, sizes do that were measured once and for all. (A chain over hosts lives by steps that overlap, which
+    the model of a profile has not; barriers are another loop of the engine's.)"""
     topology = topology or Topology.of([0] * size)
     ruled = _ruled(collective, nbytes, size, topology, one_pass=one_pass)
-    if topology.profile is None or collective == "barrier":  # which moves nothing, and is another loop of the engine's
+    if topology.profile is None or topology.hosts > 1 or collective == "barrier":
         return ruled
     from .predict import predict  # what simulates is imported where there is a profile
 
