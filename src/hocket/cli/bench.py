@@ -338,12 +338,13 @@ def _print(rows: list[dict[str, Any]], collective: str, world: World) -> None:
     from ..bench.show import machine, own_table, versus_table
 
     console = Console()
+    room = 156 if any(row["predicted_us"] is not None for row in rows) else 140
     if not console.is_terminal:
-        console.width = 140
+        console.width = room
     place = f"{collective}, {world} on {machine()['cores']} cores"
     own = [row for row in rows if row["key"] == "hocket"]
     own = [row for row in own if not row["lacks"]] or own  # torch has most calls in one way only
-    split = console.width < 140  # nccl-tests' two halves side by side want some room
+    split = console.width < room  # nccl-tests' two halves side by side want some room
     for part in ([row for row in own if row["in_place"] == way] for way in (False, True)) if split else (own,):
         if part:
             console.print(own_table(part, f"{part[0]['library'] or 'hocket'}: {place}"))
