@@ -62,10 +62,15 @@ def all_reduce(field: Field, sizes: list[int], quick: bool) -> Result:
     effort = least(CAREFUL, quick)
     rows = [
         row
-        for size in sizes
+        for size in (sizes if quick else finer(sizes))
         for row in field.compare(task_for("all_reduce", size, field.ranks, effort, in_place=True), effort)
     ]
     return {f"all_reduce {field.ranks}": rows}
+
+
+def finer(sizes: list[int]) -> list[int]:
+    """With one between the long ones: there it ends to matter whether a vector fits into the second-level cache."""
+    return sorted({*sizes, 1 << 20})
 
 
 def others(field: Field, sizes: list[int], quick: bool) -> Result:
@@ -220,7 +225,7 @@ def crowds(sizes: list[int], quick: bool) -> Result:
 
 def limits(sizes: list[int], quick: bool) -> Result:
     """The all-reduce of two ranks beside the least that two cores can do."""
-    effort, sizes = least(CAREFUL, quick), sizes if quick else sorted([*sizes, 1 << 20])
+    effort, sizes = least(CAREFUL, quick), sizes if quick else finer(sizes)
     with Field({"hocket": LIBRARIES["hocket"]} | LIMITS, 2) as field:
         return {
             "limits": [

@@ -21,7 +21,8 @@ from hocket.bench.hosts import reason
 from hocket.bench.peers import APIS, LIBRARIES, LIMITS
 from hocket.bench.peers.data import COLLECTIVES, OBJECTS, SCANS
 from hocket.bench.session import LibraryFailed, Session
-from hocket.cli import app, bench
+from hocket.cli import bench
+from hocket.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLED = [*(("numpy", key) for key in LIBRARIES if key != "hocket"), ("torch", "hocket")]

@@ -8,8 +8,8 @@ import typer
 
 
 def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show version, cores and what they share, which kernels reduce, how two ranks do, which launcher's variables are set
-    here, and whether there is UCX (HOCKET_UCX).
+    """Show version, cores and what they share, which kernels reduce, how two ranks do it, which launcher's variables
+    are set here, and whether there is UCX (HOCKET_UCX).
 
     Examples:
 
