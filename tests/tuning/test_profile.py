@@ -133,7 +133,23 @@ def test_the_profile_decides(places: list[int]) -> None:
         for nbytes in (8, 1 << 24):
             choice = choose("all_reduce", nbytes, len(places), Topology.of(places, profile=profile))
             assert choice.algorithm == name
-            assert "profile" in choice.reason
+            ruled = choose("all_reduce", nbytes, len(places))
+            assert ("profile" in choice.reason) == (ruled.algorithm != name)
+
+
+def test_what_is_not_clearly_faster_is_not_taken() -> None:
+    profile = Profile(8, FOLDING_IS_DEAR)
+    for nbytes in (8, 1 << 12):
+        slow = Profile(8, Regime(1.0, Costs()))  # so long does each call take that nothing else matters
+        with_it = choose("all_reduce", nbytes, 2, Topology.of([0] * 2, profile=slow))
+        assert with_it == choose("all_reduce", nbytes, 2)
+    assert choose("all_reduce", 1 << 10, 2, Topology.of([0] * 2, profile=profile)).algorithm == "two_shot"
+
+
+def test_cache_domains_are_beyond_it() -> None:
+    profile = Profile(8, ROUNDS_ARE_DEAR)
+    parted = Topology.of([0] * 8, domains=[0] * 4 + [1] * 4, profile=profile)
+    assert choose("all_reduce", 1 << 30, 8, parted).algorithm == "hierarchical_chain"
 
 
 def test_it_decides_among_what_has_the_same_bits() -> None:

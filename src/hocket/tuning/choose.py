@@ -25,6 +25,7 @@ LONG = 4
 # Within a host none of this was timed, for want of one with several cache domains: an all-reduce goes by them where so
 # many ranks are in each that in two rounds four times as much would move between domains (decision 27).
 ENOUGH = 4
+SURE = 1.3  # times as long: predictions err by about a third (docs/tune.md), so what is nearer than that is not known
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -41,9 +42,9 @@ def choose(
     """The algorithm for a vector of `nbytes` over `size` ranks, which lie as `topology` tells (by default all here).
     `one_pass`: each element is to be folded at once, since every pass rounds it.
 
-    On one host a group's profile (`hocket tune`) says which of the `candidates` is the fastest; without one, and
-    between hosts, sizes do that were measured once and for all. (A chain over hosts lives by steps that overlap, which
-    the model of a profile has not; barriers are another loop of the engine's.)"""
+    Sizes decide, which were measured once and for all; on one host a group's profile (`hocket tune`) overrules them
+    where it knows one of the `candidates` that is clearly faster. (A chain over hosts lives by steps that overlap,
+    which the model of a profile has not; barriers are another loop of the engine's.)"""
     topology = topology or Topology.of([0] * size)
     ruled = _ruled(collective, nbytes, size, topology, one_pass=one_pass)
     if topology.profile is None or topology.hosts > 1 or collective == "barrier":
@@ -53,10 +54,12 @@ def choose(
     names = candidates(collective, topology, one_pass=one_pass)
     times = {name: predict(collective, name, _about(nbytes), topology) for name in names}
     told = {name: seconds for name, seconds in times.items() if seconds is not None}
-    if len(told) < max(2, len(names)):
+    if len(told) < max(2, len(names)) or ruled.algorithm not in told:
         return ruled
-    best, next_best = sorted(told, key=told.__getitem__)[:2]
-    beside = f"{told[best] * 1e6:.1f} µs, and {told[next_best] * 1e6:.1f} µs for {next_best}"
+    best = min(told, key=told.__getitem__)
+    if told[ruled.algorithm] <= SURE * told[best]:
+        return ruled
+    beside = f"{told[best] * 1e6:.1f} µs, and {told[ruled.algorithm] * 1e6:.1f} µs for {ruled.algorithm}"
     return Choice(best, f"by the profile of this machine: {beside}")
 
 
