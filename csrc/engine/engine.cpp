@@ -98,8 +98,7 @@ class Run {
     }
     const void* const from = at(s.from) + sends_.offset();
     chores_.add({slot, nullptr, &from, 1, bytes, 1});
-    const bool alone = bytes < Chores::worth || receives_.done() || is_copy_of_own(receives_.record());
-    if (alone) {
+    if (bytes < Chores::worth || receives_.done() || is_copy_of_own(receives_.record()) || !takes_turns()) {
       chores_.finish();
     } else {
       work();
@@ -113,6 +112,12 @@ class Run {
     }
     sends_.advance();
     return true;
+  }
+
+  // Where ranks share cores, whoever waits for this message could work meanwhile: it is not kept back.
+  bool takes_turns() {
+    if (!turns_) turns_ = !port_.shares_core(-1);
+    return *turns_;
   }
 
   // Besides what is to be done already: the receive whose sources are there, and the slot that has come home.
@@ -367,6 +372,7 @@ class Run {
   Wait wait_;
   bool* const touched_;
   Chores chores_;
+  std::optional<bool> turns_;
   // Of the receive that is being made: the next send, of the same, whether that is put, and a second place for the
   // result; and the slot of its message, if that was lent.
   const Send* next_ = nullptr;
