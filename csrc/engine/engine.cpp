@@ -98,10 +98,10 @@ class Run {
     }
     const void* const from = at(s.from) + sends_.offset();
     chores_.add({slot, nullptr, &from, 1, bytes, 1});
-    if (bytes < Chores::worth || receives_.done() || is_copy_of_own(receives_.record()) || !takes_turns()) {
-      chores_.finish();
-    } else {
+    if (takes_turns(bytes)) {
       work();
+    } else {
+      chores_.finish();
     }
     FAILPOINT(staged);
     port_.post(s.peers, bytes, label(s.mark, segment));
@@ -114,8 +114,12 @@ class Run {
     return true;
   }
 
-  // Where ranks share cores, whoever waits for this message could work meanwhile: it is not kept back.
-  bool takes_turns() {
+  // Whether a message of so many bytes is staged in turns with what else there is to do: not where who waits for it
+  // could work meanwhile on the core that they share. Nor with a function of the caller's, which takes no turns, and
+  // may take long.
+  bool takes_turns(uint64_t bytes) {
+    if (bytes < Chores::worth || program_.custom || receives_.done() || is_copy_of_own(receives_.record()))
+      return false;
     if (!turns_) turns_ = !port_.shares_core(-1);
     return *turns_;
   }

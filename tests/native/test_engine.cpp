@@ -46,12 +46,14 @@ void test_meaning() {
   }
 }
 
-// A send waits for room while a fold waits for all of its sources: in general the buffers must hold one front.
-void test_anything() {
-  for (uint64_t seed = kSeed; seed < kSeed + 2000; ++seed) {
+// A send waits for room while a fold waits for all of its sources: in general the buffers must hold one front. `length`
+// times as long as others.
+void test_anything(uint64_t cases, uint64_t length) {
+  for (uint64_t seed = kSeed; seed < kSeed + cases; ++seed) {
     const uint64_t segments = std::array<uint64_t, 3>{1, 3, 17}[mix(seed, 11) % 3];
     Case c{anything(1 + mix(seed, 12) % 5, seed, segments == 1), {}, false, segments};
     c.sizes = draw_sizes(c.plan.chunks, seed);
+    for (uint64_t& size : c.sizes) size *= length;
     const uint64_t segment = segment_of(c.sizes, segments);
     const Messages most = most_messages(c.plan);
     c.weather = draw_weather(seed, std::array<size_t, 3>{1, 2, 64}[mix(seed, 13) % 3], segment);
@@ -60,6 +62,54 @@ void test_anything() {
     c.custom = mix(seed, 14) % 2;
     c.calls = 1 + mix(seed, 15) % 2;
     test(c);
+  }
+}
+
+// What is staged takes turns with what is folded and with what comes home, if it is long: none of them sees memory that
+// another one writes.
+void test_turns() {
+  constexpr uint64_t length = 100;
+  uint64_t seed = kSeed;
+  for (const auto make : kPlans) {
+    for (int n = 2; n <= 3; ++n) {
+      for (const uint64_t segments : {1, 3}) {
+        for (int variant = 0; variant < 8; ++variant) {
+          Case c{make(n), draw_sizes(make(n).chunks, ++seed), variant % 2 == 1, segments};
+          for (uint64_t& size : c.sizes) size *= length;
+          c.weather = draw_weather(seed, 64, segment_of(c.sizes, segments));
+          if (variant / 2 % 2 == 1) c.weather.loans = 100, c.weather.staging = ~0ull, c.weather.landings = 0;
+          c.custom = variant / 4 == 1;
+          c.calls = 2;
+          test(c);
+        }
+      }
+    }
+  }
+  test_anything(60, length);
+}
+
+// A function of the caller's may take its time: what others wait for goes out before it is called. That is all but the
+// parts behind the first answer, which waits for it.
+void test_functions() {
+  for (const unsigned loans : {0, 100}) {
+    for (uint64_t seed = kSeed; seed < kSeed + 5; ++seed) {
+      Case c{.plan = two_shot(2), .sizes = {8000, 8000}, .segments = 4, .custom = true};
+      c.weather = {.seed = seed, .loans = loans};
+      std::vector<Program> programs = programs_of(c);
+      std::vector<Memory> ranks = draw(c);
+      std::array<uint64_t, 2> calls{};
+      World(2, c.weather).play([&](int rank, FakePort& port) {
+        programs[rank].custom = [&, rank](void* to, const void* const* sources, size_t k, size_t count) {
+          const uint64_t parts = std::min(c.segments, 2 + calls[rank]++);
+          check(port.posted(1 - rank) >= parts, c, "rank ", rank, ": call ", calls[rank], " comes before part ", parts);
+          chained_fold(to, sources, k, count);
+        };
+        Memory& m = ranks[rank];
+        run(programs[rank], port, 1, reinterpret_cast<const std::byte*>(m.inp.data()),
+            reinterpret_cast<std::byte*>(m.out.data()), watchdog());
+      });
+      check(calls[0] == c.segments && calls[1] == c.segments, c, "not called for every part");
+    }
   }
 }
 
@@ -204,7 +254,9 @@ int main() {
   std::printf("seeds from %llu\n", static_cast<unsigned long long>(kSeed));
   test_meaning();
   test_plans();
-  test_anything();
+  test_anything(2000, 1);
+  test_turns();
+  test_functions();
   test_empty();
   test_barrier();
   test_fusion();

@@ -197,8 +197,10 @@ void test_room() {
 
 // ---- programs -------------------------------------------------------------------------------------------------------
 
-// Runs a case; with `views`, the buffers lie in the arena.
-void test_case(const Case& c, uint64_t slots, bool views) {
+constexpr unsigned nobody = 0, all = ~0u;
+
+// Runs a case; the buffers of the ranks in `views` lie in the arena, and those in `stages` lend nothing.
+void test_case(const Case& c, uint64_t slots, unsigned views, unsigned stages = nobody) {
   std::vector<Program> programs = programs_of(c);
   std::vector<Memory> ranks = draw(c);
   Host host(c.plan.size, slots);
@@ -206,7 +208,8 @@ void test_case(const Case& c, uint64_t slots, bool views) {
   const auto failures = host.play([&](int rank, Sleeper& memory) {
     Memory& m = ranks[rank];
     std::span<uint64_t> inp(m.inp), out(m.out);
-    if (views) {
+    if (stages >> rank & 1) memory.lend_nothing();
+    if (views >> rank & 1) {
       auto* arena = reinterpret_cast<uint64_t*>(memory.arena());
       out = {arena, m.out.size()};
       inp = {arena + m.out.size(), m.inp.size()};
@@ -226,7 +229,8 @@ void test_case(const Case& c, uint64_t slots, bool views) {
   expect_no_failure(failures, c.plan.name.c_str());
   const std::vector<Memory> right = expected(c);
   for (int rank = 0; rank < c.plan.size; ++rank) {
-    check(ranks[rank] == right[rank], c, views ? "views, " : "", "rank ", rank, " has the wrong result");
+    check(ranks[rank] == right[rank], c, "views ", views, " stages ", stages, " slots ", slots, ": rank ", rank,
+          " has the wrong result");
   }
 }
 
@@ -238,7 +242,7 @@ void test_programs() {
         for (int variant = 0; variant < 16; ++variant) {
           Case c{make(n), draw_sizes(make(n).chunks, ++seed), variant % 2 == 1, segments, {.seed = seed}};
           c.calls = 10;
-          test_case(c, kSlots, variant / 2 % 2 == 1);
+          test_case(c, kSlots, variant / 2 % 2 == 1 ? all : nobody);
         }
       }
     }
@@ -251,7 +255,28 @@ void test_anything() {
     Case c{anything(2 + mix(seed, 2) % 3, seed, segments == 1), {}, false, segments, {.seed = seed}};
     c.sizes = draw_sizes(c.plan.chunks, seed);
     c.calls = 4;
-    test_case(c, 2 * (most_messages(c.plan).to_all + 1) * (segment_of(c.sizes, segments) + 64), mix(seed, 3) % 2);
+    test_case(c, 2 * (most_messages(c.plan).to_all + 1) * (segment_of(c.sizes, segments) + 64),
+              mix(seed, 3) % 2 ? all : nobody);
+  }
+}
+
+// A ring that holds no more than eight messages, which is what it takes to lend: whatever each of the two does, and
+// wherever the ring ends.
+void test_loans() {
+  uint64_t seed = kSeed;
+  for (const auto make : {two_shot, ring}) {
+    for (unsigned stages = 0; stages < 4; ++stages) {
+      for (unsigned views = 0; views < 4; ++views) {
+        for (int variant = 0; variant < 6; ++variant) {
+          ++seed;
+          const uint64_t longest = 1 + mix(seed, 1) % 300, segments = 1 + mix(seed, 2) % 40;
+          Case c{make(2), {longest, mix(seed, 3) % (longest + 1)}, variant % 2 == 1, segments, {.seed = seed}};
+          if (variant % 3 == 0) std::swap(c.sizes[0], c.sizes[1]);
+          c.calls = 10;
+          test_case(c, 8 * segment_of(c.sizes, segments), views, stages);
+        }
+      }
+    }
   }
 }
 
@@ -340,6 +365,7 @@ int main() {
   test_room();
   test_programs();
   test_anything();
+  test_loans();
   test_wakes();
   test_wakes_for_room();
   test_wakes_for_calls();

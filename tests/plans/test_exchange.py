@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hocket.plans.algorithms import ALGORITHMS, plan
+from hocket.plans.check import check
 from hocket.plans.lower import lower
 from hocket.plans.plan import Plan, Steps, copy, inp, out, reduce, tmp
 from hocket.plans.program import NOTHING, Share
@@ -89,6 +90,24 @@ def three(n: int) -> Steps:
     """Of three parts one comes from elsewhere: its slot cannot be the only one."""
     yield reduce(out(0, 0), inp(1, 0)), reduce(out(0, 0), inp(2, 0)), reduce(out(1, 1), inp(0, 1))
     yield copy(out(1, 0), out(0, 0)), copy(out(0, 1), out(1, 1))
+
+
+def kept(n: int) -> Steps:
+    """A scan in which rank 0 keeps what it has, and gets rank 1's sum for nothing: where its output is not its input,
+    it copies that, and does more than exchange."""
+    yield copy(tmp(0, 0), inp(0, 0)), reduce(tmp(0, 0), inp(1, 0)), reduce(out(1, 1), inp(0, 1))
+    yield copy(out(1, 0), tmp(0, 0)), copy(tmp(0, 1), out(1, 1))
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_who_lends_knows_that_the_other_expects_it(spans: bool) -> None:
+    """Whatever either of them has in place."""
+    value = Plan("scan", "kept", 2, 0, 2, lambda: kept(2))
+    assert check(value).in_place
+    for rank in range(2):
+        for in_place in (False, True):
+            share = lower(value, rank, in_place=in_place, spans=spans)
+            assert (loans(share), answers(share)) == ([], []), (rank, in_place)
 
 
 @pytest.mark.parametrize("source", [one_gives_its_own, folded_again, crossed, later, others, three])

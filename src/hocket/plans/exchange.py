@@ -40,10 +40,13 @@ def _share_chunks(one: Span, other: Span) -> bool:
     return one.chunk < other.chunk + other.chunks and other.chunk < one.chunk + one.chunks
 
 
-def join(share: Share, others: list[Share]) -> None:
-    """Mark in `share` what goes out, comes home and is an answer, where all of `others`, the shares that its partner
-    may have, are the other half."""
+def join(share: Share, own: list[Share], others: list[Share]) -> None:
+    """Mark in `share` what goes out, comes home and is an answer, where all of `own`, the shares that this rank may
+    have, are one half of the exchange, and all of `others`, those that its partner may have, the other one: who lends
+    must know that who folds expects it."""
     (part, answer), (fold, sums) = share.sends, share.receives
+    if any(partner(mine) != partner(share) for mine in own):
+        return
     for other in others:
         if partner(other) != share.rank:
             return

@@ -40,8 +40,9 @@ def lower(plan: Plan, rank: int, *, in_place: bool = False, spans: bool = True) 
     """
     share = _lowered(plan, rank, in_place, spans)
     other = exchange.partner(share)
-    if other != NOTHING:  # who decides for himself what is in place
-        exchange.join(share, [s for s in (_tried(plan, other, kind, spans) for kind in (False, True)) if s])
+    if other != NOTHING:  # each of the two decides for itself what is in place, and both must find the same here
+        kinds = [[s for s in (_tried(plan, r, kind, spans) for kind in (False, True)) if s] for r in (rank, other)]
+        exchange.join(share, *kinds)
     return share
 
 
