@@ -52,8 +52,7 @@ class Lending:
 
     def wrong(self, world: World, steps: list[Step[World]]) -> str:
         done = all(
-            (rank.sent, rank.received) == (len(self.sends[me]), len(self.receives[me]))
-            for me, rank in enumerate(world)
+            (rank.sent, rank.received) == (len(self.sends[me]), len(self.receives[me])) for me, rank in enumerate(world)
         )
         return "" if steps or done else "they wait for one another"
 
