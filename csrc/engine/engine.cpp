@@ -99,7 +99,7 @@ class Run {
     const void* const from = at(s.from) + sends_.offset();
     chores_.add({slot, nullptr, &from, 1, bytes, 1});
     if (takes_turns(bytes)) {
-      work();
+      work(true);
     } else {
       chores_.finish();
     }
@@ -124,10 +124,11 @@ class Run {
     return *turns_;
   }
 
-  // Besides what is to be done already: the receive whose sources are there, and the slot that has come home.
-  bool work() {
+  // Besides what is to be done already: the receive whose sources are there, and the slot that has come home. Not,
+  // beside what is staged, a receive that is passed on: alone it goes to where it is sent from in the same pass.
+  bool work(bool beside = false) {
     const bool skips = !receives_.done() && skip();
-    const bool receives = !receives_.done() && receive();
+    const bool receives = !receives_.done() && receive(beside);
     const bool homes = lent_ != nothing && comes_home();
     chores_.finish();
     if (receives) received();
@@ -187,8 +188,8 @@ class Run {
     if (ahead_) --ahead_by_;
   }
 
-  // Prepares the current receive, if it can be made now.
-  bool receive() {
+  // Prepares the current receive, if it can be made now; `beside` a send only where it is not passed on.
+  bool receive(bool beside) {
     const Receive& r = receives_.record();
     const uint64_t segment = receives_.segment(), bytes = receives_.bytes();
     if (lent_ != nothing && program_.sends[lent_].home == receives_.index()) return false;
@@ -197,6 +198,7 @@ class Run {
     }
     if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
+    if (beside && r.passed_on && borrowed_ == nullptr) return false;
     FAILPOINT(collected);
     fold(r, segment, bytes);
     return true;
@@ -396,6 +398,7 @@ void measure(Program& program) {
   };
   program.inp_bytes = program.out_bytes = 0;
   for (const Send& s : program.sends) {
+    if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
     reach(program.out_bytes, out, s.from, s.bytes);
   }

@@ -63,6 +63,7 @@ struct Receive {
   bool finished;
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
+  bool passed_on = false;       // some send waits for it: found by `measure`
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -105,7 +106,7 @@ struct Program {
   std::vector<const void*> sources;  // of the receive that is being made
 };
 
-// Finds `inp_bytes`, `out_bytes` and `flows`, when the lists are complete.
+// Finds `inp_bytes`, `out_bytes`, `flows` and what is passed on, when the lists are complete.
 void measure(Program& program);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,

@@ -46,7 +46,7 @@ struct End {
   std::optional<Failure> failure;
   std::string error;      // what it was that flew, if not a Failure
   size_t operations = 0;  // posts and releases
-  size_t fused = 0;       // posts of what was reserved before a release()
+  size_t fused = 0;       // posts of what was reserved between a peek() and its release()
   size_t viewed = 0;      // posts of views
   size_t put = 0;         // posts of what was put
   size_t lent = 0;        // posts of what was lent
@@ -144,6 +144,7 @@ class FakePort : public Port {
     reserved_.reset(new std::byte[bytes]);
     std::fill_n(reserved_.get(), bytes, std::byte{0xa5});
     released_since_ = lends_ = false;
+    reserved_then_ = peeked_;
     return reserved_.get();
   }
 
@@ -162,7 +163,7 @@ class FakePort : public Port {
 
   void post(Peers peers, uint64_t bytes, Label label) override {
     count();
-    end_.fused += released_since_;
+    end_.fused += released_since_ && reserved_then_;
     world_.staged_[rank_] += bytes;
     std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_], lends_});
     if (lends_) lent_.push_back(slot);
@@ -226,6 +227,7 @@ class FakePort : public Port {
     if (queue.empty()) return in_vain(), false;
     World::Posted& oldest = queue.front();
     if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
+    peeked_ = true;
     message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent};
     return true;
   }
@@ -236,6 +238,7 @@ class FakePort : public Port {
     ++world_.channel(peer, rank_).released;
     world_.vain_[peer] = 0;
     released_since_ = true;
+    peeked_ = false;
     if (world_.below(4) == 0) elsewhere();
   }
 
@@ -326,7 +329,7 @@ class FakePort : public Port {
   const int rank_;
   End& end_;
   std::unique_ptr<std::byte[]> reserved_;
-  bool released_since_ = false;
+  bool released_since_ = false, peeked_ = false, reserved_then_ = false;
   bool lends_ = false;                             // what is reserved,
   std::deque<std::shared_ptr<World::Slot>> lent_;  // and what has not been taken back
 };

@@ -148,6 +148,10 @@ void test_fusion() {
       for (const End& end : test(c)) check(end.fused == size_t(2 * n - 3), c, end.fused, " fused");
       c.segments = 3;
       for (const End& end : test(c)) check(end.fused > 0, c, "nothing fused");
+      c.segments = 1;
+      c.sizes = Sizes(n, 3000);  // long enough for turns, which it takes with none of them
+      c.weather.crowded = false;
+      for (const End& end : test(c)) check(end.fused == size_t(2 * n - 3), c, end.fused, " fused, of what is long");
     }
   }
 }
