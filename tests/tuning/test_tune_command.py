@@ -113,7 +113,8 @@ def test_a_machine_is_measured_and_its_profile_kept(tmp_path: Path) -> None:
     (fit,) = read["fits"].values()
     assert (fit["ranks"], fit["calls"] > 10) == ("2", True)
     told = document("all_reduce", "64K", profile=str(file))
-    assert told["reason"].startswith("by the profile of this machine")
+    assert "this machine's profile" in told["basis"]
+    assert {row["algorithm"] for row in told["algorithms"]} == {*names("all_reduce")}
 
 
 def test_a_profile_that_cannot_be_kept_is_told_before_measuring(tmp_path: Path) -> None:
