@@ -51,7 +51,7 @@ PYTHON = {
 }
 NATIVE = {
     "python": "transport messages calls engine kernels wait",
-    "transport": "calls messages engine wait",
+    "transport": "calls messages engine kernels wait",
     "calls": "engine wait",
     "messages": "wait",
     "engine": "kernels wait",

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/copy.h"
 #include "kernels/reduce.h"
 #include "kernels/reduce_formats.h"
 
@@ -125,8 +126,9 @@ inline void step(size_t k, const typename F::Divisor* divisor, Fetch fetch, Put 
 }
 
 inline void copy(void* dst, void* also, const void* source, size_t bytes) {
-  if (dst != source) std::memcpy(dst, source, bytes);
-  if (also != nullptr && also != source) std::memcpy(also, source, bytes);
+  const std::byte* const from = bytes_of(source);
+  if (dst != source) copy_bytes(static_cast<std::byte*>(dst), from, bytes);
+  if (also != nullptr && also != source) copy_bytes(static_cast<std::byte*>(also), from, bytes);
 }
 
 template <class F, class O>
@@ -148,7 +150,7 @@ void fold(void* dst, void* also, const void* const* sources, size_t k, size_t co
   const auto put = [&](size_t n, Lanes<F> v) { F::store(out + at + n * F::kStride, v); };
   size_t told = 0;
   const auto tell = [&](size_t until) {
-    if (too != nullptr) std::memcpy(too + told, out + told, until - told);
+    if (too != nullptr) copy_bytes(too + told, out + told, until - told);
     told = until;
   };
   for (; bytes - at >= kBlock; tell(at)) {

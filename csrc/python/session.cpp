@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "kernels/copy.h"
 #include "python/convert.h"
 #include "python/gil.h"
 #include "python/in_call.h"
@@ -101,7 +102,7 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
     const uint64_t bytes = prepared.program().out_bytes;
     std::byte* const to = prepared.protects ? shelter(bytes) : prepared.out;
     hocket::make(prepared.call(to), rank, rank, deadline, &touched);
-    if (prepared.protects && bytes != 0) std::memcpy(prepared.out, to, bytes);
+    if (prepared.protects && bytes != 0) copy_bytes(prepared.out, to, bytes);
   } catch (...) {
     const Locked locked;
     touched = touched && prepared.given && !prepared.protects;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/copy.h"
 #include "wait/failpoint.h"
 
 namespace hocket::shm {
@@ -77,8 +78,9 @@ class Writer final : public StreamWriter {
 
   void copy_in(uint64_t at, const void* from, uint64_t n) {
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
-    if (first > 0) std::memcpy(ring_ + begin, from, first);
-    if (n > first) std::memcpy(ring_, static_cast<const std::byte*>(from) + first, n - first);
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    if (first > 0) copy_bytes(ring_ + begin, bytes, first);
+    if (n > first) copy_bytes(ring_, bytes + first, n - first);
   }
 
   Lane* lane_;
@@ -111,12 +113,13 @@ class Reader final : public StreamReader {
     copy_out(meta.data(), tail_ + sizeof header, header.meta_bytes);
     tail_ += header.area();
     ++number_;
+    copy_payload_ = header.bytes >= beyond_caches ? copy_past_caches : copy_bytes;
     return StreamHeader{header.tag, header.bytes};
   }
 
   uint64_t read(std::byte* to, uint64_t bytes) override {
     const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
-    if (to != nullptr) copy_out(to, tail_, std::min(piece, bytes));
+    if (to != nullptr) copy_out(to, tail_, std::min(piece, bytes), copy_payload_);
     tail_ += piece;
     return std::min(piece, bytes);
   }
@@ -165,18 +168,20 @@ class Reader final : public StreamReader {
     return std::memcmp(text.data(), meta.data(), meta.size()) == 0;
   }
 
-  void copy_out(void* to, uint64_t at, uint64_t n) const {
+  void copy_out(void* to, uint64_t at, uint64_t n, decltype(copy_bytes)* copy = copy_bytes) const {
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
-    if (first > 0) std::memcpy(to, ring_ + begin, first);
-    if (n > first) std::memcpy(static_cast<std::byte*>(to) + first, ring_, n - first);
+    auto* const bytes = static_cast<std::byte*>(to);
+    if (first > 0) copy(bytes, ring_ + begin, first);
+    if (n > first) copy(bytes + first, ring_, n - first);
   }
 
   const Lane* lane_;
   std::atomic<uint64_t>* read_;
   const std::byte* ring_;
   uint64_t tail_ = 0;
-  uint64_t published_ = 0;  // as last seen
-  uint64_t number_ = 0;     // of messages
+  uint64_t published_ = 0;                           // as last seen
+  uint64_t number_ = 0;                              // of messages
+  decltype(copy_bytes)* copy_payload_ = copy_bytes;  // of the one that is being read
 };
 
 }  // namespace

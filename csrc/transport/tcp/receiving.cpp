@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "kernels/copy.h"
 #include "transport/outbox/activity.h"
 #include "transport/outbox/text.h"
 #include "transport/tcp/crc32c.h"
@@ -70,7 +71,7 @@ bool Link::parse() {
     if (open_) {
       while (missing_ != 0 && first_ != last_) {
         const uint64_t bytes = std::min({missing_, room_, last_ - first_});
-        std::memcpy(to_, buffer_.get() + first_, bytes);
+        copy_bytes(to_, buffer_.get() + first_, bytes);
         first_ += bytes;
         landed(bytes);
       }

@@ -1,0 +1,53 @@
+#include "kernels/copy.h"
+
+#include <algorithm>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace hocket {
+
+#ifdef __SSE2__
+
+namespace {
+
+__m128i* vector_at(std::byte* at) { return reinterpret_cast<__m128i*>(at); }
+__m128i load(const std::byte* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
+void keep(__m128i* to, __m128i value) { _mm_store_si128(to, value); }
+void pass(__m128i* to, __m128i value) { _mm_stream_si128(to, value); }
+
+// What is no whole line of `to`, at both ends, as the C library does.
+template <void (*store)(__m128i*, __m128i)>
+void by_lines(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t wide = sizeof(__m128i), line = 64;
+  size_t at = std::min<size_t>(-reinterpret_cast<uintptr_t>(to) % line, bytes);
+  std::memcpy(to, from, at);
+  for (; at + line <= bytes; at += line) {
+    const __m128i a = load(from + at), b = load(from + at + wide), c = load(from + at + 2 * wide),
+                  d = load(from + at + 3 * wide);
+    store(vector_at(to + at), a);
+    store(vector_at(to + at + wide), b);
+    store(vector_at(to + at + 2 * wide), c);
+    store(vector_at(to + at + 3 * wide), d);
+  }
+  std::memcpy(to + at, from + at, bytes - at);
+}
+
+}  // namespace
+
+void copy_by_lines(std::byte* to, const std::byte* from, size_t bytes) { by_lines<keep>(to, from, bytes); }
+
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
+  by_lines<pass>(to, from, bytes);
+  _mm_sfence();
+}
+
+#else
+
+void copy_by_lines(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+#endif
+
+}  // namespace hocket
