@@ -7,10 +7,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "engine/engine.h"
+#include "kernels/copy.h"
 
 namespace hocket {
 
@@ -22,6 +22,7 @@ struct Chore {
   size_t k;
   uint64_t bytes;
   uint64_t divisor;
+  bool past_caches = false;  // if it is a copy
 };
 
 class Chores {
@@ -36,8 +37,12 @@ class Chores {
   // Does all, and forgets them.
   void finish() {
     uint64_t longest = 0;
-    for (size_t i = 0; i < count_; ++i) longest = std::max(longest, list_[i].bytes);
-    const uint64_t piece = count_ > 1 && longest >= worth && !program_.custom ? turn : longest;
+    bool whole = program_.custom || count_ == 1;
+    for (size_t i = 0; i < count_; ++i) {
+      longest = std::max(longest, list_[i].bytes);
+      whole |= list_[i].past_caches;
+    }
+    const uint64_t piece = longest >= worth && !whole ? turn : longest;
     for (uint64_t at = 0; at < longest; at += piece) {
       for (size_t i = 0; i < count_; ++i) {
         if (at < list_[i].bytes) part(list_[i], at, std::min(piece, list_[i].bytes - at));
@@ -50,7 +55,8 @@ class Chores {
   void part(const Chore& c, uint64_t at, uint64_t bytes) {
     std::byte* const also = c.also == nullptr ? nullptr : c.also + at;
     if (c.k == 1) {
-      copy(c.to + at, static_cast<const std::byte*>(c.sources[0]) + at, bytes);
+      const std::byte* const from = static_cast<const std::byte*>(c.sources[0]) + at;
+      c.past_caches ? copy_past_caches(c.to + at, from, bytes) : copy(c.to + at, from, bytes);
     } else if (program_.custom) {
       program_.custom(c.to, c.sources, c.k, bytes / program_.itemsize);
     } else {
@@ -66,7 +72,7 @@ class Chores {
   }
 
   static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
-    if (to != from) std::memcpy(to, from, bytes);
+    if (to != from) copy_bytes(to, from, bytes);
   }
 
   const Program& program_;

@@ -8,6 +8,7 @@
 
 #include "engine/chores.h"
 #include "engine/cursor.h"
+#include "kernels/copy.h"
 #include "wait/failpoint.h"
 
 namespace hocket {
@@ -283,7 +284,9 @@ class Run {
     if (direct_ && also_ != nullptr) also_ = port_.target(next_->peers[0]) + next_->from.offset + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const uint64_t divisor = r.finished ? program_.divisor : 1;
-    chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor});
+    const bool past_caches = r.unread && program_.unread_bytes >= beyond_caches;
+    chores_.add(
+        {at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor, past_caches});
   }
 
   // The current receive has been made.
@@ -347,7 +350,7 @@ class Run {
     const uint64_t offset = sends_.offset();
     for (int32_t peer : s.peers) {
       std::byte* to = port_.target(peer) + s.from.offset + offset;
-      if (to != done) std::memcpy(to, at(s.from) + offset, bytes);
+      if (to != done) copy_bytes(to, at(s.from) + offset, bytes);
       FAILPOINT(put);
       port_.post_put(peer, to, bytes, label(s.mark, sends_.segment()));
     }
@@ -390,6 +393,28 @@ class Run {
   int blocker_ = -1;
 };
 
+// All that is read of the output is taken for one piece, from the first byte to the last.
+void find_unread(Program& program) {
+  uint64_t begin = UINT64_MAX, end = 0;
+  const auto reads = [&](const Place& place, uint64_t bytes) {
+    if (place.buffer != out) return;
+    begin = std::min(begin, place.offset);
+    end = std::max(end, place.offset + bytes);
+  };
+  for (const Send& s : program.sends) reads(s.from, s.bytes);
+  for (const Receive& r : program.receives) {
+    for (const Source& source : r.sources) {
+      if (source.peer == local) reads(source.place, r.bytes);
+    }
+  }
+  program.unread_bytes = 0;
+  for (Receive& r : program.receives) {
+    const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
+    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
+    if (r.unread) program.unread_bytes += r.bytes;
+  }
+}
+
 }  // namespace
 
 void measure(Program& program) {
@@ -408,6 +433,7 @@ void measure(Program& program) {
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }
+  find_unread(program);
   std::map<int32_t, Flow> flows;
   const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
   for (const Send& s : program.sends) {

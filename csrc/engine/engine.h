@@ -63,7 +63,8 @@ struct Receive {
   bool finished;
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
-  bool passed_on = false;       // some send waits for it: found by `measure`
+  bool passed_on = false;       // some send waits for it: found by `measure`,
+  bool unread = false;          // as is whether it only copies, and neither what it makes nor overwrites is read
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -94,6 +95,7 @@ struct Program {
   bool slow;                       // `custom` is a function of Python's, which may take longer than the call
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
+  uint64_t unread_bytes = 0;       // of receives that are
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts
@@ -106,7 +108,7 @@ struct Program {
   std::vector<const void*> sources;  // of the receive that is being made
 };
 
-// Finds `inp_bytes`, `out_bytes`, `flows` and what is passed on, when the lists are complete.
+// Finds `inp_bytes`, `out_bytes`, `flows`, and of each receive what becomes of it, when the lists are complete.
 void measure(Program& program);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
