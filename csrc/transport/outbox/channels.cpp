@@ -97,11 +97,13 @@ std::byte* Channels::lend(Peers peer, uint64_t bytes) {
 
 // Where nothing is in flight a message may lie anywhere: a short one in the front, which is in this core's caches; a
 // long one where the last long one ended, since the lines before that are still in its readers' caches, and to write
-// those again costs several times as much.
+// those again costs several times as much. But what was lent its owner has read last: a call of one such message gets
+// the same slots as the one before.
 void Channels::turn(uint64_t bytes) {
   const uint64_t at = head_ % slots_;
-  if (bytes <= brief_ ? at + bytes > front_ && all_read() : at != resume_ && all_read()) {
-    const uint64_t to = bytes <= brief_ ? 0 : resume_;
+  const bool comes_home = kind_ == Descriptor::lent && bytes < front_;
+  const uint64_t to = comes_home ? front_ : bytes <= brief_ ? 0 : resume_;
+  if ((to == 0 ? at + bytes > front_ : at != to) && all_read()) {
     head_ = tail_ = round_up(head_ - to, slots_) + to;
   }
 }
@@ -141,7 +143,7 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   publish(peers, bytes, label, kind_, reserved_ % slots_);
   if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
-  if (bytes > brief_) resume_ = head_ % slots_;
+  if (bytes > brief_ && kind_ != Descriptor::lent) resume_ = head_ % slots_;
 }
 
 // A wire sends from wherever it lies.
