@@ -29,7 +29,7 @@ DIGITS = 7  # of a figure: so that none that is shown depends on it
 
 
 def place(machine: Found, folder: Path = FOLDER) -> Path:
-    """The file of machines like that one: "AMD EPYC" with 2 cores is amd-epyc-2-cores.json."""
+    """The file of machines like that one: "AMD EPYC (1 MiB L2)" with 2 cores is amd-epyc-1-mib-l2-2-cores.json."""
     words = re.sub(r"\((r|tm)\)", " ", f"{machine['processor']} {machine['cores']} cores".lower())
     return folder / f"{'-'.join(re.findall(r'[a-z0-9.]+', words))}.json"
 

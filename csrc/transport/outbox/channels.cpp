@@ -101,9 +101,9 @@ std::byte* Channels::lend(Peers peer, uint64_t bytes) {
 // the same slots as the one before.
 void Channels::turn(uint64_t bytes) {
   const uint64_t at = head_ % slots_;
-  const bool comes_home = kind_ == Descriptor::lent && bytes < front_;
-  const uint64_t to = comes_home ? front_ : bytes <= brief_ ? 0 : resume_;
-  if ((to == 0 ? at + bytes > front_ : at != to) && all_read()) {
+  const bool comes_home = kind_ == Descriptor::lent && bytes < front_, is_brief = !comes_home && bytes <= brief_;
+  const uint64_t to = comes_home ? front_ : is_brief ? 0 : resume_;
+  if ((is_brief ? at + bytes > front_ : at != to) && all_read()) {
     head_ = tail_ = round_up(head_ - to, slots_) + to;
   }
 }

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from rich import box
 from rich.table import Table
 
+from ..tuning.topology import this_host
 from .figures import binary, duration, three
 from .peers import FLOORS
 from .peers.data import REDUCES
@@ -110,10 +111,10 @@ def cell(row: Row, best: float) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """What the figures were taken on. Virtual processors of one name differ in what they are, as their caches tell."""
     model = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
-        "processor": model[1] if model else platform.machine(),
+        "processor": f"{model[1] if model else platform.machine()} ({binary(this_host().l2)} L2)",
         "cores": len(os.sched_getaffinity(0)),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
