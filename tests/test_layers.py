@@ -62,6 +62,7 @@ NATIVE = {
 # A page of plans/algorithms/ knows the words of a plan, the tools to combine plans, and the pages named here.
 PAGES = {
     "dissemination": {"bruck"},
+    "hierarchical": {"recursive_halving"},
     "two_shot": {"direct"},
     "scatter_all_gather": {"binomial_tree", "ring"},
 }

@@ -17,7 +17,7 @@ from hocket.plans.algorithms import Algorithm, plan, ring
 from hocket.plans.algorithms.lanes import lanes
 from hocket.plans.check import check
 from hocket.plans.collectives import COLLECTIVES
-from hocket.plans.count import bytes_per_host
+from hocket.plans.count import bytes_per_host, count
 from hocket.plans.interpret import interpret
 from hocket.plans.plan import Steps, copy, out
 from hocket.plans.prove import proved
@@ -100,6 +100,29 @@ def test_what_the_wire_carries_does_not_depend_on_the_ranks_of_a_host(name: tupl
         made = plan(*name, n, places=places)
         busiest = max(WIRE[name](hosts, n, places.count(host)) for host in places)
         assert bytes_per_host(made, places) == busiest, places
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("hosts", [17, 32])
+def test_over_many_hosts_nobody_speaks_to_all_of_them(hosts: int, ranks: int) -> None:
+    places = tuple(host for host in range(hosts) for _ in range(ranks))
+    made = plan("all_reduce", "hierarchical", len(places), places=places)
+    facts = check(made)
+    assert facts.in_place
+    assert facts.same_everywhere
+    assert facts.size_invariant
+    assert facts.rank_order
+    counts = count(made)
+    assert counts.rounds == 2 * (ranks > 1) + 10
+    assert max(counts.messages_sent) <= 2 * (ranks - 1) + 2 * 10
+    assert bytes_per_host(made, places) <= Fraction(2 * 31, 32)
+
+
+def test_many_hosts_with_unequally_many_ranks() -> None:
+    places = (*[0] * 3, *range(1, 20), *[20] * 2)
+    facts = check(plan("all_reduce", "hierarchical", len(places), places=places))
+    assert facts.same_everywhere
+    assert facts.rank_order
 
 
 @pytest.mark.parametrize("name", [("all_reduce", "recursive_halving"), ("reduce_scatter", "recursive_halving")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,25 @@ def test_what_is_too_large_is_left_out() -> None:
     done = command("all_reduce", "-n", "16384", "-t", "flat:x8", "-a", "two_shot")
     assert done.exit_code == 2
     assert "two_shot would have about 3e+08 moves" in " ".join(done.output.split())
+    done = command("reduce_scatter", "-n", "16384", "-t", "flat:x8", "-a", "circulant")
+    assert done.exit_code == 2
+    assert "circulant would have about 22 GiB in hand as it is made" in " ".join(done.output.split())
+
+
+def test_thousands_of_ranks_take_little_memory() -> None:
+    among = ["ring", "recursive_halving", "circulant", "hierarchical", "double_binary_tree"]
+    words = ("all_reduce", "-n", "16384", "-b", "1GiB", "-t", "fat-tree:x8,oversubscription=2", "-a", ",".join(among))
+    tracemalloc.start()
+    try:
+        found = document(*words)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 500 << 20
+    assert found["left_out"] == {}
+    rows = found["algorithms"]
+    assert isinstance(rows, list)
+    assert sorted(row["algorithm"] for row in rows) == sorted(among)
 
 
 def test_one_rank_and_a_barrier() -> None:

@@ -18,14 +18,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..plan import INP, OUT, TMP, Steps, copy, out
-from .combine import ahead, place, spans
+from .combine import ahead, place
 
 
 def all_gather(n: int) -> Steps:
     """Rounds ⌈log2 n⌉, bytes sent per rank (n-1)/n S: none needs fewer of either."""
     for hop in (1 << k for k in range((n - 1).bit_length())):
-        r, c = ahead(n, hop, min(2 * hop, n))
-        yield spans(copy(out(r, c), out((r + hop) % n, c)))
+        r, c, count = ahead(n, hop, min(2 * hop, n))
+        yield copy(out(r, c, count), out((r + hop) % n, c, count))
 
 
 def all_to_all(n: int) -> Steps:

@@ -14,7 +14,7 @@ operands is the left one. Träff, "Optimal, non-pipelined reduce-scatter and all
 from __future__ import annotations
 
 from ..plan import Steps, copy, out, reduce
-from .combine import ahead, scattered, spans, then
+from .combine import ahead, scattered, then
 
 
 def all_reduce(n: int) -> Steps:
@@ -30,15 +30,15 @@ def reduce_scatter(n: int) -> Steps:
 def all_gather(n: int) -> Steps:
     """Rounds ⌈log2 n⌉, bytes sent per rank (n-1)/n S: none needs fewer of either."""
     for near, far in reversed(_halves(n)):
-        r, c = ahead(n, near, far)
-        yield spans(copy(out(r, c), out((r + near) % n, c)))
+        r, c, count = ahead(n, near, far)
+        yield copy(out(r, c, count), out((r + near) % n, c, count))
 
 
 def _sums(n: int) -> Steps:
     """Of everyone's chunk r at rank r."""
     for near, far in _halves(n):
-        r, c = ahead(n, near, far)
-        yield spans(reduce(out((r + near) % n, c), out(r, c)))
+        r, c, count = ahead(n, near, far)
+        yield reduce(out((r + near) % n, c, count), out(r, c, count))
 
 
 def _halves(n: int) -> list[tuple[int, int]]:

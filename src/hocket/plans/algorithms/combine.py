@@ -140,10 +140,15 @@ def _lies(n: int, rounds: list[tuple[Column, Column]]) -> Column:
     return np.where(times % 2 == 0, OUT, TMP)
 
 
-def ahead(n: int, near: int, far: int) -> tuple[Column, Column]:
-    """On a circle of n ranks, each with a chunk: every rank, and each chunk at a distance of `near` up to `far` - 1."""
-    r, distance = np.divmod(np.arange(n * (far - near)), max(far - near, 1))
-    return r, (r + near + distance) % n
+def ahead(n: int, near: int, far: int) -> tuple[Column, Column, Column]:
+    """On a circle of n ranks, each with a chunk: every rank, and the chunks at a distance of `near` up to `far` - 1, as
+    spans: their first chunks, and how many. A rank has two of them where they go over the end."""
+    r = np.arange(n)
+    first = (r + near) % n
+    before = np.minimum(far - near, n - first)
+    count = np.stack((before, far - near - before), axis=1).ravel()
+    begins = np.stack((first, np.zeros_like(first)), axis=1).ravel()
+    return np.repeat(r, 2)[count > 0], begins[count > 0], count[count > 0]
 
 
 def place(buf: Column, rank: Index, chunk: Index = 0, count: Index = 1) -> Slots:

@@ -54,7 +54,7 @@ def blocks(n: int, places: Places = None) -> Lanes:
     return Lanes(hosts, owner)
 
 
-def within(ranks: Column, owner: Column) -> Front:
-    """Each chunk from its owner to all others of a host's `ranks`."""
-    chunk, other = np.nonzero(owner[:, None] != ranks)
-    return copy(out(ranks[other], chunk), out(owner[chunk], chunk))
+def within(ranks: Column, owner: Column, count: int = 1) -> Front:
+    """Each span of `count` chunks from its owner to all others of a host's `ranks`."""
+    span, other = np.nonzero(owner[:, None] != ranks)
+    return copy(out(ranks[other], span * count, count), out(owner[span], span * count, count))

@@ -18,6 +18,7 @@ as in Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, where the pair shares no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,26 +30,33 @@ from .combine import place, spans
 Mask = npt.NDArray[np.bool_]
 
 
+class Round(NamedTuple):
+    """The bit in which partners differ, players, and the spans of chunks that each keeps, all equally wide."""
+
+    bit: int
+    players: Column
+    chunk: Column
+    width: int
+
+
 def all_reduce(n: int) -> Steps:
     """Rounds 2⌈log2 n⌉, bytes sent per rank 2(N-1)/N S, with N the power of two from n on."""
     who = _players(n)
-    home = _neighbours(len(who))
-    yield from _sums(who, home, np.ones((n, len(home)), bool))
-    for bit, q, c in reversed(_rounds(who, home)):
-        yield spans(copy(out(who[q ^ bit], c), out(who[q], c)))
+    yield from _sums(who, _halves(who), np.broadcast_to(True, (n, len(who))))
+    for bit, q, c, count in reversed(_halves(who)):
+        yield copy(out(who[q ^ bit], c, count), out(who[q], c, count))
 
 
 def reduce(n: int, root: int = 0) -> Steps:
     """Rounds 2⌈log2 n⌉, bytes sent per rank less than 3/2 S. The same bracket for every root."""
     who = _players(n)
-    home = _neighbours(len(who))
-    there = np.repeat(np.arange(n) == root, len(home)).reshape(n, -1)
-    yield from _sums(who, home, there)
+    there = np.broadcast_to(np.arange(n)[:, None] == root, (n, len(who)))
+    yield from _sums(who, _halves(who), there)
     to = np.argmax(who == root)
-    for bit, q, c in reversed(_rounds(who, home)):
+    for bit, q, c, count in reversed(_halves(who)):
         on = q ^ bit ^ to < bit  # to a player whose higher bits are the root's, as after every round all sums' are
         goes, comes, c = who[q ^ bit][on], who[q][on], c[on]
-        yield spans(copy(_goal(there, goes, c), _goal(there, comes, c)))
+        yield copy(_goal(there, goes, c, count), _goal(there, comes, c, count))
 
 
 def reduce_scatter(n: int) -> Steps:
@@ -58,7 +66,7 @@ def reduce_scatter(n: int) -> Steps:
     c = np.arange(n << (len(who) > n))  # where some ranks play two, each has half of its rank's block
     block = c * n // len(c)
     home = first[block] + (c % 2) * (np.bincount(who)[block] - 1)
-    return _sums(who, home, np.arange(n)[:, None] == block)
+    return _sums(who, _rounds(who, home), np.arange(n)[:, None] == block)
 
 
 def _players(n: int) -> Column:
@@ -68,42 +76,51 @@ def _players(n: int) -> Column:
     return np.where(q < alone, q, (q + alone) // 2)
 
 
-def _neighbours(players: int) -> Column:
-    """Which player's each chunk is in the end, when those that go one way lie side by side: reversed bits."""
-    home = np.zeros(1, np.int64)
-    while len(home) < players:
-        home = np.concatenate((2 * home, 2 * home + 1))
-    return home
-
-
-def _rounds(who: Column, home: Column) -> list[tuple[int, Column, Column]]:
-    """The bit in which partners differ, players, and chunks that each of them keeps."""
-    rounds = []
-    for bit in (1 << k for k in range(len(who).bit_length() - 1)):
-        q, c = np.nonzero((np.arange(len(who))[:, None] ^ home) % (2 * bit) == 0)
-        met = who[q] != who[q ^ bit]
-        rounds.append((bit, q[met], c[met]))
+def _halves(who: Column) -> list[Round]:
+    """The rounds in which chunks that go one way lie side by side: what a player keeps is one half of what it had, the
+    upper one where the round's bit of its number is set."""
+    rounds, first = [], np.zeros(len(who), np.int64)
+    for bit in _bits(who):
+        q = np.arange(len(who))
+        half = len(who) // (2 * bit)
+        first = first + half * (q // bit % 2)
+        q = q[who != who[q ^ bit]]
+        rounds.append(Round(bit, q, first[q], half))
     return rounds
 
 
-def _sums(who: Column, home: Column, there: Mask) -> Iterator[Step]:
+def _rounds(who: Column, home: Column) -> list[Round]:
+    """The rounds in which chunk c goes home to the player `home[c]`, one by one."""
+    rounds = []
+    for bit in _bits(who):
+        q, c = np.nonzero((np.arange(len(who))[:, None] ^ home) % (2 * bit) == 0)
+        met = who[q] != who[q ^ bit]
+        rounds.append(Round(bit, q[met], c[met], 1))
+    return rounds
+
+
+def _bits(who: Column) -> list[int]:
+    return [1 << k for k in range(len(who).bit_length() - 1)]
+
+
+def _sums(who: Column, rounds: list[Round], there: Mask) -> Iterator[Step]:
     """Every chunk's sum, in the end in the `_goal` of its home; in each round from there into tmp or back."""
-    rounds, held = _rounds(who, home), np.full(len(there), INP)
-    for left, (bit, q, c) in zip(reversed(range(len(rounds))), rounds, strict=True):
-        lower, upper = (_held(held, there, who[player], c) for player in (q & ~bit, q | bit))
+    held = np.full(len(there), INP)
+    for left, (bit, q, c, count) in zip(reversed(range(len(rounds))), rounds, strict=True):
+        lower, upper = (_held(held, there, who[player], c, count) for player in (q & ~bit, q | bit))
         held[who[q]] = TMP if left % 2 else OUT
-        goes = _held(held, there, who[q], c)
+        goes = _held(held, there, who[q], c, count)
         yield spans(copy(goes, lower)), spans(plan.reduce(goes, upper))
 
 
-def _held(held: Column, there: Mask, rank: Column, c: Column) -> Slots:
+def _held(held: Column, there: Mask, rank: Column, c: Column, count: int) -> Slots:
     """Where ranks have chunks, when what rank r has is its input, in tmp, or in its goal (`held[r]`)."""
-    goal = _goal(there, rank, c)
+    goal = _goal(there, rank, c, count)
     is_goal = held[rank] == OUT
-    return place(np.where(is_goal, goal.buf, held[rank]), rank, np.where(is_goal, goal.chunk, c))
+    return place(np.where(is_goal, goal.buf, held[rank]), rank, np.where(is_goal, goal.chunk, c), count)
 
 
-def _goal(there: Mask, rank: Column, c: Column) -> Slots:
+def _goal(there: Mask, rank: Column, c: Column, count: int) -> Slots:
     """`out` where it is `there`, else the second row of tmp."""
     here = there[rank, c]
-    return place(np.where(here, OUT, TMP), rank, np.where(here, c, c + there.shape[1]))
+    return place(np.where(here, OUT, TMP), rank, np.where(here, c, c + there.shape[1]), count)
