@@ -30,7 +30,7 @@ else
 	@$(bin)/python benchmarks/demo_table.py $(ARGS)
 endif
 
-test: .venv/hocket .venv/torch .venv/ray .venv/ucx native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest; WORKERS=0: all in one process)
+test: .venv/hocket .venv/torch .venv/ray .venv/ucx .venv/docs native ## run the native tests, fuzz for seconds, then pytest (ARGS= is passed to pytest; WORKERS=0: all in one process)
 	@if $(MAKE) -s .venv/fuzz; then $(MAKE) --no-print-directory fuzz TIME=1 ARGS=; fi
 	$(call say,pytest)
 	@$(bin)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

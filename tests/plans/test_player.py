@@ -7,13 +7,9 @@ Chromium where there is one: there its buttons and keys are pressed, and the sum
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -21,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import Browser, Page, needs_a_browser
 from oracle import expected
 from py_mini_racer import MiniRacer
 
@@ -35,9 +32,6 @@ from hocket.plans.plan import OUT, Plan
 SIZES = (1, 2, 3, 5, 8)
 NAMES = [*ALGORITHMS]
 GARBAGE = -1  # what interpret finds in int64 that was never written
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH")
 
 
 @pytest.fixture(scope="module")
@@ -172,44 +166,28 @@ def test_the_page_needs_no_other_file_and_no_name_breaks_it() -> None:
 
 # ---- in a browser ----
 
+PLANS = [plan("all_reduce", name, 4) for name in ("ring", "two_shot", "recursive_halving")]
+LAST = 6  # steps of the ring
 
-class Cells(HTMLParser):
-    """The numbers in a page's tables, panel by panel, and what was logged there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.panels: list[dict[str, str]] = []
-        self.log, self.into = "", ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        known = dict(attrs)
-        if known.get("class") == "panel":
-            self.panels.append({})
-        self.into = known.get("data-slot") or ("log" if known.get("id") == "log" else "")
-        if known.get("data-slot"):
-            self.panels[-1][self.into] = ""
-
-    def handle_endtag(self, tag: str) -> None:
-        self.into = ""
-
-    def handle_data(self, data: str) -> None:
-        if self.into == "log":
-            self.log += data
-        elif self.into:
-            self.panels[-1][self.into] = data
+# What each panel shows in the cells of `out`, and where one is.
+LOOK = """
+[document.querySelector("#where").textContent, [...document.querySelectorAll(".panel")].map((panel) => (
+  Object.fromEntries([...panel.querySelectorAll("[data-slot^=out]")].map((cell) => (
+    [cell.dataset.slot, cell.textContent])))))]
+"""
 
 
-def seen(text: str, script: str, folder: Path, *options: str) -> Cells:
-    """What a browser shows of a page in which a script has run."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+def opened(browser: Browser, folder: Path, text: str) -> Page:
+    """A page of that text, which asks nobody for anything."""
     file = folder / "page.html"
-    file.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'me'}"]
-    command += ["--no-sandbox"] * (os.getuid() == 0) + [*options, "--dump-dom", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    cells = Cells()
-    cells.feed(done.stdout)
-    return cells
+    file.write_text(text, encoding="utf-8")
+    return browser.page(file.as_uri())
 
 
 def table(panel: dict[str, str], made: Plan) -> list[list[int]]:
@@ -217,41 +195,59 @@ def table(panel: dict[str, str], made: Plan) -> list[list[int]]:
     return [[int(panel[f"out {r} {c}"] or GARBAGE) for c in range(made.chunks)] for r in range(made.size)]
 
 
-PLANS = [plan("all_reduce", name, 4) for name in ("ring", "two_shot", "recursive_halving")]
-LAST = 6  # steps of the ring
-
-PRESS = """
-const log = [];
-const key = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-const click = (name) => document.querySelector(`[data-do=${name}]`).click();
-const look = (name) => log.push([name, byId("where").textContent, panels.map((panel) => (
-  [...panel.cells].filter(([key]) => key.startsWith("out")).map(([key, cell]) => [key, cell.textContent])))]);
-const slide = (to) => { byId("at").value = to; byId("at").dispatchEvent(new Event("input")); };
-for (const [deed, what] of [[click, "next"], [click, "next"], [key, "ArrowRight"], [key, "ArrowLeft"], [click, "last"],
-  [click, "back"], [key, "Home"], [key, "ArrowLeft"], [key, "End"], [click, "first"], [slide, "3"]]) {
-  deed(what);
-  look(what);
-}
-document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: JSON.stringify(log) }));
-"""
+def looks(page: Page, step: int) -> None:
+    """All panels show what NumPy computes in so many steps, once all chunks have landed."""
+    page.until("!document.querySelector('.chip')")
+    where, panels = page.ask(LOOK)
+    assert where == f"Step {step} of {LAST}"
+    for made, panel in zip(PLANS, panels, strict=True):
+        assert table(panel, made) == after(made, step), (made, step)
+    assert page.errors == []
 
 
-@in_a_browser
-def test_buttons_and_keys_step_through_the_sums(tmp_path: Path) -> None:
-    shown = seen(page(PLANS), PRESS, tmp_path, "--force-prefers-reduced-motion")
-    log = json.loads(shown.log)
-    steps = [1, 2, 3, 2, LAST, LAST - 1, 0, 0, LAST, 0, 3]
-    assert [where for _, where, _ in log] == [f"Step {step} of {LAST}" for step in steps]
-    for step, (_, _, panels) in zip(steps, log, strict=True):
-        for made, panel in zip(PLANS, panels, strict=True):
-            assert table(dict(panel), made) == after(made, step), (made, step)
+@needs_a_browser
+def test_buttons_and_keys_step_through_the_sums(browser: Browser, tmp_path: Path) -> None:
+    shown = opened(browser, tmp_path, page(PLANS))
+    assert shown.asked == [(tmp_path / "page.html").as_uri()]
+    looks(shown, 0)
+    for button, step in (("next", 1), ("next", 2)):
+        shown.click(f"[data-do={button}]")
+        looks(shown, step)
+    for key, step in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", LAST), ("ArrowRight", LAST), ("Home", 0)):
+        shown.press(key)
+        looks(shown, step)
+    for button, step in (("last", LAST), ("back", LAST - 1), ("first", 0)):
+        shown.click(f"[data-do={button}]")
+        looks(shown, step)
+    shown.click("#at")  # in its middle
+    looks(shown, LAST // 2)
+    shown.close()
 
 
-@in_a_browser
-def test_it_plays_to_the_end_by_itself(tmp_path: Path) -> None:
+@needs_a_browser
+def test_it_plays_to_the_end_by_itself(browser: Browser, tmp_path: Path) -> None:
     """With chunks that fly: what they bring is there when they have landed."""
-    press = 'document.querySelector("[data-do=play]").click()'
-    shown = seen(page(PLANS), press, tmp_path, "--virtual-time-budget=60000")
+    shown = opened(browser, tmp_path, page(PLANS))
+    shown.ask("Object.assign(document.querySelector('#speed'), { value: '4' }).dispatchEvent(new Event('change'))")
+    shown.click("[data-do=play]")
+    shown.until("document.querySelector('#where').textContent === 'Step 2 of 6'")
+    shown.until("document.querySelector('#where').textContent === 'Step 6 of 6'")
+    looks(shown, LAST)
     wanted = [int(total) for total in np.sum(begin(PLANS[0]), axis=0)]
-    for made, panel in zip(PLANS, shown.panels, strict=True):
-        assert table(panel, made) == [wanted] * made.size
+    assert all(table(panel, made) == [wanted] * 4 for made, panel in zip(PLANS, shown.ask(LOOK)[1], strict=True))
+    shown.close()
+
+
+@needs_a_browser
+def test_no_name_breaks_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    def odd(n: int) -> Any:
+        yield copy(out(np.arange(1, n)), out(0))
+
+    odd.__name__ = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{page.js}}'`${1}\u2028"
+    shown = opened(browser, tmp_path, page([plan("broadcast", odd, 3)]))
+    shown.click("[data-do=next]")
+    assert odd.__name__ in shown.ask("document.querySelector('h1').textContent")
+    assert shown.ask("document.querySelectorAll('img').length") == 0
+    assert shown.ask(LOOK)[0] == "Step 1 of 1"
+    assert shown.errors == []
+    shown.close()

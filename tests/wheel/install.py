@@ -13,6 +13,14 @@ import venv
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("two_ranks.py")
+COMMANDS = (  # which read files of the package, or import what else is required
+    ("info",),
+    ("tcl-path",),
+    ("plan", "draw", "all_reduce", "ring", "--html", "ring.html"),
+    ("plan", "export", "all_reduce", "ring", "ring.xml"),
+    ("plan", "import", "ring.xml"),
+    ("simulate", "all_reduce", "-t", "2x2"),
+)
 
 
 def main(wheel: Path) -> None:
@@ -22,6 +30,8 @@ def main(wheel: Path) -> None:
         programs = Path(folder, "bin")
         subprocess.run([programs / "python", "-m", "pip", "install", "-qq", "--only-binary=:all:", wheel], check=True)
         environ = {"PATH": str(programs), "HOME": os.environ.get("HOME", folder)}
+        for words in COMMANDS:
+            subprocess.run([programs / "hocket", *words], cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=True)
         command = [programs / "hocket", "run", "-n", "2", PROGRAM]
         done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, timeout=120)
     if done.returncode or sorted(done.stdout.splitlines()) != ["rank 0 of 2 is right", "rank 1 of 2 is right"]:
