@@ -12,6 +12,7 @@ from hocket.plans.algorithms import ALGORITHMS, names, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import COLLECTIVES
 from hocket.plans.count import count
+from hocket.plans.draw import player
 from hocket.plans.draw.svg import svg
 
 PAGE = Path(__file__).parent / "algorithms.md"
@@ -118,6 +119,7 @@ def collective(name: str) -> str:
         known = [WORDS[fact] for fact in asked if all(getattr(f, fact) for f in facts)]
         rows.append([algorithm, *cells[: 4 + reduces], ", ".join(known)])
     head = ["algorithm", "rounds", "messages in total", "messages per rank", "bytes sent per rank, × S"]
+    said.append(f"\n[All of them side by side, played]({FOLDER.name}/{name}.html), over {DRAWN} ranks.\n")
     return "".join(said) + "\n" + table([*head, *["bytes folded per rank, × S"] * reduces, "facts"], rows)
 
 
@@ -136,7 +138,9 @@ def heads() -> list[str]:
 
 def pictures() -> dict[str, str]:
     """The files of the folder of pictures, and what is in them."""
-    return {file(*name): svg(plan(*name, DRAWN)) for name in ALGORITHMS}
+    drawn = {file(*name): svg(plan(*name, DRAWN)) for name in ALGORITHMS}
+    played = {f"{name}.html": player.page([plan(name, each, DRAWN) for each in names(name)]) for name in COLLECTIVES}
+    return {**drawn, **played}
 
 
 def file(collective: str, algorithm: str) -> str:
@@ -153,7 +157,7 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 if __name__ == "__main__":
     PAGE.write_text(page())
     FOLDER.mkdir(exist_ok=True)
-    for path in FOLDER.glob("*.svg"):
+    for path in FOLDER.iterdir():
         path.unlink()
     for name, text in pictures().items():
         (FOLDER / name).write_text(text)

@@ -100,6 +100,20 @@ def test_every_page_is_whole_and_its_links_lead_somewhere(site: tuple[str, list[
     assert not trouble, "\n".join(trouble)
 
 
+def test_a_page_that_is_linked_to_plays(site: tuple[str, list[str]], browser: Browser) -> None:
+    home, _ = site
+    page = browser.page(home + "algorithms.html")
+    page.ask("document.querySelector('[href=\"pictures/all_reduce.html\"]').scrollIntoView({ block: 'center' })")
+    page.click("[href='pictures/all_reduce.html']")
+    page.until("location.href.endsWith('/pictures/all_reduce.html') && document.readyState === 'complete'")
+    page.press("End")
+    ended = "[...document.querySelectorAll('.now .right')].length"
+    assert page.until(ended) == page.ask("document.querySelectorAll('.panel').length") > 10
+    assert page.ask("document.querySelectorAll('.missing').length") == 0
+    assert page.errors == []
+    page.close()
+
+
 def test_the_search_finds(site: tuple[str, list[str]], browser: Browser) -> None:
     home, _ = site
     page = browser.page(home + "tour.html")
