@@ -36,7 +36,15 @@ SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 class Silent(SimpleHTTPRequestHandler):
-    """A server that tells of nothing."""
+    """A server that tells of nothing, and has no icon for pages that name none."""
+
+    def do_GET(self) -> None:
+        """Files, but for that."""
+        if self.path == "/favicon.ico":
+            self.send_response(204)
+            self.end_headers()
+        else:
+            super().do_GET()
 
     def log_message(self, format: str, *values: Any) -> None:
         """Nothing."""

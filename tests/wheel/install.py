@@ -31,7 +31,9 @@ def main(wheel: Path) -> None:
         subprocess.run([programs / "python", "-m", "pip", "install", "-qq", "--only-binary=:all:", wheel], check=True)
         environ = {"PATH": str(programs), "HOME": os.environ.get("HOME", folder)}
         for words in COMMANDS:
-            subprocess.run([programs / "hocket", *words], cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(
+                [programs / "hocket", *words], cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=True
+            )
         command = [programs / "hocket", "run", "-n", "2", PROGRAM]
         done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, timeout=120)
     if done.returncode or sorted(done.stdout.splitlines()) != ["rank 0 of 2 is right", "rank 1 of 2 is right"]:
