@@ -1,6 +1,6 @@
 """A headless Chromium that a test drives: its pages run their scripts, and are clicked, typed at and read.
 
-It is spoken to over two pipes, in the messages of its DevTools protocol: each is a line of JSON that ends in a zero byte.
+It is spoken to over two pipes, in the messages of its DevTools protocol: each is JSON, and ends in a zero byte.
 """
 
 from __future__ import annotations

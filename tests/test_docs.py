@@ -7,6 +7,7 @@ prints, where the page says that; ranks may print in any order.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
@@ -16,11 +17,18 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
+from typer.main import get_command
 
+import hocket
+from hocket.cli.app import COMMANDS, _add
 from hocket.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,6 +81,68 @@ def test_the_tests_that_a_page_names_are_there() -> None:
     assert len(named) > 20
     for file, name in named:
         assert re.search(rf"^(def|void) {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}: {name}"
+
+
+EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BEFORE = r"^(?:sudo |\w+=\S+ |srun (?:-\S+ \S+ )*|ulimit [^;]*; )*(?:python3? -m )?"
+COMMAND = re.compile(f"{BEFORE}hocket (.*?)(?: +(?:#|&& |\\| ).*)?$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in EVERY if page.name != "api.md"], ids=lambda page: page.name)
+def test_what_a_program_uses_is_there(page: Path) -> None:
+    """Also in blocks that are a part of a program, and in those that need a cluster."""
+    for language, text in BLOCK.findall(page.read_text()):
+        if language == "python":
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    there = {"hocket": hocket, "group": hocket.Group}.get(node.value.id)
+                    assert there is None or hasattr(there, node.attr) or find_spec(f"hocket.{node.attr}"), text
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
+def test_the_commands_of_a_page_are_there(page: Path) -> None:
+    """With these options, also of those that need a cluster."""
+    for language, text in BLOCK.findall(page.read_text()):
+        if language in ("sh", "console"):
+            lines = re.sub(r"\\\n\s*", " ", text)
+            typed = lines if language == "sh" else "\n".join(re.findall(r"^\$ (.*)$", lines, re.MULTILINE))
+            for words in COMMAND.findall(typed):
+                understood(shlex.split(words))
+
+
+@cache
+def commands() -> Any:
+    """All of them, as click's."""
+    every = typer.Typer()
+    every.callback()(lambda: None)
+    for name in COMMANDS:
+        _add(every, name, f"hocket.cli.{name}")
+    return get_command(every)
+
+
+def understood(words: list[str]) -> None:
+    """Raises click's error where no command takes these words."""
+    command = commands()
+    while hasattr(command, "commands"):
+        name, *words = words
+        assert name in command.commands, f"hocket has no {name}"
+        command = command.commands[name]
+    try:
+        command.make_context("hocket", words)
+    except Exception as error:
+        if "does not exist" not in str(error):  # a file of whoever reads the page
+            raise
+
+
+def test_a_command_that_is_none_is_seen() -> None:
+    for wrong in (
+        ["simulated"],
+        ["plan", "drawn"],
+        ["plan", "draw", "all_reduce", "ring", "--sgv", "x"],
+        ["run", "-m"],
+    ):
+        with pytest.raises(Exception, match=r"has no|No such option|requires an argument"):
+            understood(wrong)
 
 
 def test_the_cells_of_the_page_on_notebooks_print_what_it_says() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
 from browser import Browser, Page, needs_a_browser
 
 ROOT = Path(__file__).resolve().parent.parent

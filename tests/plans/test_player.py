@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser, Page, needs_a_browser
 from oracle import expected
 from py_mini_racer import MiniRacer
 
+from browser import Browser, Page, needs_a_browser
 from hocket.errors import PlanError
 from hocket.plans import copy, out, reduce
 from hocket.plans.algorithms import ALGORITHMS, Algorithm, plan

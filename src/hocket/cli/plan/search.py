@@ -55,7 +55,7 @@ def search(
 
         hocket plan search all_reduce -t wan:2x2x2 -b 64K --save mine.py
 
-        hocket bench all_reduce -n 8 -a mine.py:found,two_shot
+        hocket bench all_reduce -r 8 -a mine.py:found,two_shot
     """
     from ...search.search import search as searched
     from ..simulate import cluster_of
