@@ -14,9 +14,10 @@ from .sizes import told
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="MSCCL's XML, or JSON of hocket plan export.")],
+    file: Annotated[Path, typer.Argument(help="MSCCL's XML, JSON of hocket plan export, or a GOAL schedule.")],
     root: Annotated[
-        int | None, typer.Option(min=0, help="Of an XML that does not tell its own. [default: 0]", show_default=False)
+        int | None,
+        typer.Option(min=0, help="Of an XML that tells none: 0 by default. A schedule with one is a broadcast."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole plan, for programs.")] = False,
 ) -> None:
@@ -25,11 +26,16 @@ def import_(
     Exits with 1 where it is wrong, and says why: what is missing or comes twice, what is read before it is written, who
     waits for whom in a circle, and which steps nothing orders; with gpu, tb and step.
 
+    A schedule (.goal) says nothing of the data: what is proved is that every rank hears of every other, as in a
+    barrier, or, with --root, of that one.
+
     Examples:
 
         hocket plan import allreduce_ring.xml
 
         hocket plan import allreduce_ring.xml --json > ring.json
+
+        hocket plan import trace.goal
     """
     if not file.is_file():
         raise typer.BadParameter(f"there is no file {file}")
