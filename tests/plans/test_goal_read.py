@@ -65,11 +65,11 @@ def test_each_message_of_a_ring_is_needed_and_each_wait() -> None:
     for rank in range(4):
         for tag in range(3):
             without = cut(whole, rank, f"send 1b to {(rank + 1) % 4} tag {tag}")
-            with pytest.raises(PlanError, match="contribution .* is missing"):
+            with pytest.raises(PlanError, match=r"contribution .* is missing"):
                 check(schedule(cut(without, (rank + 1) % 4, f"recv 1b from {rank} tag {tag}")))
     blocks = whole.split("rank 2 {")
     for waits in re.findall(r"  l\d+ requires l\d+\n", blocks[1].partition("}")[0]):
-        with pytest.raises(PlanError, match="contribution .* is missing"):
+        with pytest.raises(PlanError, match=r"contribution .* is missing"):
             check(schedule("rank 2 {".join((blocks[0], blocks[1].replace(waits, "", 1)))))
 
 

@@ -57,6 +57,20 @@ def test_a_plan_file_stands_for_an_algorithm(files: Path, name: str) -> None:
         assert f"is none for {arguments[0]} over" in text
 
 
+def test_a_name_is_shown_as_it_is(files: Path) -> None:
+    """Rich would take it for a colour."""
+    name = "[red]ring[bold].json"
+    (files / name).write_text((files / "ring.json").read_text().replace('"ring"', '"[red]ring[/red]"'))
+    assert f"all_reduce {name}" in run(count, "all_reduce", name)[1]
+    assert "all_reduce [red]ring[/red], 5 ranks" in run(show, "all_reduce", name)[1]
+    assert "\n[red]ring[/red] " in run(simulate, "all_reduce", "-n", "5", "-a", name)[1]
+    xml = (files / "ring.xml").read_text()
+    (files / "ring.xml").write_text(xml.replace('name="ring"', 'name="ring\u202e"'))
+    code, text = run(import_, "ring.xml")
+    assert code == 1
+    assert "a name that cannot be printed: 'ring\\u202e'" in text
+
+
 def test_import_shows_and_converts(files: Path) -> None:
     code, text = run(import_, "ring.json")
     assert code == 0

@@ -75,6 +75,7 @@ def test_what_is_no_plan_is_refused() -> None:
         text.replace('"size":2', '"size":1000000000'),
         text.replace('"root":0', '"root":-1'),
         text.replace('"collective":"all_reduce"', '"collective":7'),
+        text.replace('"algorithm":"ring"', r'"algorithm":"\u001b[2Jring"'),  # what a terminal would obey
         text.replace('"steps":', '"stops":'),
         text.replace('"steps":[', '"steps":[7,'),
         "[" * 100000,

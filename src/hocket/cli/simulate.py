@@ -16,7 +16,7 @@ from ..plans.algorithms import names, plan
 from ..plans.bounds import least_bytes, least_rounds
 from ..plans.check import check
 from ..plans.collectives import find
-from ..plans.plan import Plan
+from ..plans.plan import MOST_STEPS, Plan
 from .plan.sizes import algorithm_of, the_root, told
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def simulate(
         typer.Option("--algorithms", "-a", metavar="NAME,...", help="Names, or mine.py:ring. [default: all there are]"),
     ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
-    segments: Annotated[int, typer.Option("--segments", min=1, help="Pieces that go one behind the other.")] = 1,
+    segments: Annotated[
+        int, typer.Option("--segments", min=1, max=MOST_STEPS, help="Pieces that go one behind the other.")
+    ] = 1,
     slow: Annotated[
         list[str] | None, typer.Option(metavar="WHO=N:TIMES", help="rank=7:3x, or the NIC of host=2:3x; repeatable.")
     ] = None,
@@ -159,7 +161,7 @@ def _show(said: str, rows: list[Row], left_out: dict[str, str]) -> None:
             f"{three(sent / least)} x" if least else "-",
             *(f"{share:.0%}" for share in _shares(row.took)),
         )
-    console = Console()
+    console = Console(markup=False)
     console.print(f"{said}\n", markup=False, highlight=False)
     console.print(table)
     for line in (*_why(rows), *(f"{name} is left out: {why}." for name, why in left_out.items())):

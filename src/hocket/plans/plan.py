@@ -379,7 +379,8 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
         raise ValueError(f"it has no {name!r}")
     value: Any = data[name]
     least = int(name != "root")
-    if type(value) is not kind or (isinstance(value, int) and not least <= value <= MOST):
+    beyond = isinstance(value, int) and not least <= value <= MOST
+    if type(value) is not kind or beyond or (isinstance(value, str) and not value.isprintable()):
         raise ValueError(f"{name!r} is {_short(value)}")
     return value
 

@@ -150,7 +150,7 @@ def _shape(kind: str, shape: Any, each: int, ranks: int | None) -> tuple[tuple[i
         full, rest = divmod(ranks, int(found[1]))
         sizes = (int(found[1]),) * full + ((rest,) if rest else ())
         return sizes, (len(sizes),) if kind == "ring" else (), 1
-    if not re.fullmatch(r"\d{1,7}(x\d{1,7}){0,3}", str(shape)) or 0 in (numbers := [*map(int, shape.split("x"))]):
+    if not re.fullmatch(r"\d{1,12}(x\d{1,12}){0,3}", str(shape)) or 0 in (numbers := [*map(int, shape.split("x"))]):
         raise ValueError(f"a shape is hosts x ranks on each, such as {kind}:4x8, or x8, not {shape!r}")
     if math.prod(numbers) * each > MOST_RANKS:
         raise ValueError(f"{shape}: there are 1 to {MOST_RANKS} ranks")

@@ -73,4 +73,4 @@ def counted(
         table = Table(*columns, title=f"{collective} {name}", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         for row in map(shown, those):
             table.add_row(*(row[column] for column in COLUMNS))
-        Console().print(table)
+        Console(markup=False).print(table)

@@ -76,7 +76,7 @@ def shown_whole(made: Plan, places: Places = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, facts = Console(), check(made)
+    console, facts = Console(markup=False), check(made)
     table = Table("", "", show_header=False, title=f"{made.collective} {made.algorithm}, {made.size} ranks")
     for name, text in shown(figures(made, places)).items():
         if name != "ranks":

@@ -130,6 +130,8 @@ def parse(text: str, root: int | None = None) -> Algo:
     if size * chunks > MOST_MOVES:
         raise PlanError(f"algo: {chunks} chunks on each of {size} gpus are more than can be meant")
     name = top.get("name") or "msccl"
+    if not name.isprintable():
+        raise PlanError(f"algo has a name that cannot be printed: {name!r}")
     return Algo(name, COLLECTIVES[coll], size, rooted, chunks, bool(in_place), [blocks[r] for r in range(size)])
 
 
