@@ -91,8 +91,8 @@ class TestShow:
             (("--root", "7", "-n", "4"), "--root 7 is none of the ranks, which are 0 to 3"),
             (("broadcast", "--root", "7", "-n", "4"), "--root 7 is none of the ranks, which are 0 to 3"),
             (("all_reduce", "ring", "--root", "1"), "--root 1: all_reduce has no root"),
-            (("all_reduce", "ring", "-n", "many"), "such as 1-64, not 'many'"),
-            (("all_reduce", "ring", "-n", "4-2"), "such as 1-64, not '4-2'"),
+            (("all_reduce", "ring", "-n", "many"), "such as 1-64 or 2,4,8, not 'many'"),
+            (("all_reduce", "ring", "-n", "4-2"), "such as 1-64 or 2,4,8, not '4-2'"),
             (("all_reduce", "-n", "1-4"), "several numbers of ranks are for one algorithm"),
             (("all_reduce", "nowhere.py:ring"), "there is no file nowhere.py"),
             (("all_reduce", "--hosts", "2,two"), "such as 4,4,2, not '2,two'"),
@@ -154,6 +154,14 @@ class TestCount:
     def test_mistakes(self) -> None:
         assert "it has naive" in refused(count, "all_reduce", "ring,rong")
         assert "has no algorithm ''" in refused(count, "all_reduce", "ring,")
+
+
+def test_several_numbers_of_ranks() -> None:
+    code, text = run(check, "all_reduce", "ring", "-n", "8,2-4,3,16")
+    assert code == 0
+    assert text.startswith("all_reduce ring over 2-4, 8, 16 ranks is right\n")
+    code, text = run(count, "all_reduce", "ring", "-n", "16,2", "--json")
+    assert (code, [row["ranks"] for row in json.loads(text)]) == (0, [2, 16])
 
 
 def test_check_for_programs() -> None:

@@ -30,16 +30,20 @@ def by_size(rows: Iterable[Row]) -> list[list[Row]]:
     return [list(group) for _, group in groupby(rows, key=lambda row: row["bytes"])]
 
 
-def own_table(rows: Sequence[Row], title: str) -> Table:
-    """hocket's rows, one line per size, with the columns of nccl-tests, out of place and in place."""
+def own_table(rows: Sequence[Row], title: str, *, narrow: bool = False) -> Table:
+    """hocket's rows, one line per size, with the columns of nccl-tests, out of place and in place. A `narrow` one, of
+    one of these ways, fits into 80 columns: without the count, which is the size in elements."""
     ways = sorted({row["in_place"] for row in rows})
     table = _table(title, "out of place, then in place" if len(ways) > 1 else f"{'in' if ways[0] else 'out of'} place")
-    for name in ("size", "count", "type", "op", *["p50 µs", "p99 µs", "algbw", "busbw", "wrong"] * len(ways)):
+    if narrow:
+        table.padding, table.show_edge = (0, 0), False
+    counts = [] if narrow else ["count"]
+    for name in ("size", *counts, "type", "op", *["p50 µs", "p99 µs", "algbw", "busbw", "wrong"] * len(ways)):
         table.add_column(name, justify="right", no_wrap=True)
     is_told = any(row["predicted_us"] is not None for row in rows)
     if is_told:
-        table.add_column("predicted µs", justify="right", no_wrap=True)
-    table.add_column("algorithm", no_wrap=True)
+        table.add_column("predicted\nµs" if narrow else "predicted µs", justify="right", no_wrap=True)
+    table.add_column("algorithm", no_wrap=not narrow, overflow="fold")
     for group in by_size(rows):
         first, cells = group[0], []
         for way in ways:
@@ -47,7 +51,8 @@ def own_table(rows: Sequence[Row], title: str) -> Table:
         op = first["op"] if first["collective"] in REDUCES else "-"
         algorithm = next((row["algorithm"] for row in group if row["algorithm"]), "")
         told = ["-" if first["predicted_us"] is None else three(first["predicted_us"])] if is_told else []
-        table.add_row(str(first["bytes"]), str(first["count"]), first["dtype"], op, *cells, *told, algorithm)
+        count = [] if narrow else [str(first["count"])]
+        table.add_row(str(first["bytes"]), *count, first["dtype"], op, *cells, *told, algorithm)
     return table
 
 

@@ -344,10 +344,11 @@ def _print(rows: list[dict[str, Any]], collective: str, world: World) -> None:
     place = f"{collective}, {world} on {machine()['cores']} cores"
     own = [row for row in rows if row["key"] == "hocket"]
     own = [row for row in own if not row["lacks"]] or own  # torch has most calls in one way only
-    split = console.width < room  # nccl-tests' two halves side by side want some room
+    split = console.width < room  # nccl-tests' two halves side by side want some room, and one of them some
     for part in ([row for row in own if row["in_place"] == way] for way in (False, True)) if split else (own,):
         if part:
-            console.print(own_table(part, f"{part[0]['library'] or 'hocket'}: {place}"))
+            title = f"{part[0]['library'] or 'hocket'}: {place}"
+            console.print(own_table(part, title, narrow=console.width < room - 50))
     for way in (False, True):
         beside = [row for row in rows if row["in_place"] == way]
         if any(row["samples"] for row in beside if row["key"] != "hocket"):

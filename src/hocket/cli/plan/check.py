@@ -26,8 +26,8 @@ def check(
         typer.Option(
             "--size",
             "-n",
-            metavar="N|N-M",
-            help="Number of ranks, or several. [default: 1-16, or that of a plan file]",
+            metavar="N,N-M",
+            help="Number of ranks, or several: 1-64, or 2,4,8. [default: 1-16, or that of a plan file]",
         ),
     ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
@@ -65,7 +65,7 @@ def _function(collective: str, name: str) -> Algorithm | Plan:
     return found if isinstance(found, Plan) else resolve(collective, found)[1]
 
 
-def _verdict(collective: str, name: str, algorithm: Algorithm | Plan, counts: range, root: int) -> dict[str, Any]:
+def _verdict(collective: str, name: str, algorithm: Algorithm | Plan, counts: list[int], root: int) -> dict[str, Any]:
     """Whether it is right; then, for each fact, over which of the numbers of ranks it is true; else what is wrong."""
     head = {"collective": collective, "algorithm": name}
     facts: dict[int, Facts] = {}
@@ -76,7 +76,7 @@ def _verdict(collective: str, name: str, algorithm: Algorithm | Plan, counts: ra
     except typer.BadParameter as wrong:
         return {**head, "right": False, "ranks": [size], "why": wrong.message}
     true = {fact: [size for size in counts if getattr(facts[size], fact)] for fact in facts_of(collective)}
-    return {**head, "right": True, "ranks": [*counts], "facts": true}
+    return {**head, "right": True, "ranks": counts, "facts": true}
 
 
 def _tell(verdict: dict[str, Any]) -> None:

@@ -25,8 +25,8 @@ def count(
         typer.Option(
             "--size",
             "-n",
-            metavar="N|N-M",
-            help="Number of ranks, or several: 1-64. [default: 1-16, or that of a plan file]",
+            metavar="N,N-M",
+            help="Number of ranks, or several: 1-64, or 2,4,8. [default: 1-16, or that of a plan file]",
         ),
     ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,
@@ -49,7 +49,7 @@ def count(
 
 
 def counted(
-    collective: str, algorithms: dict[str, str | Algorithm | Plan], counts: range, root: int, as_json: bool
+    collective: str, algorithms: dict[str, str | Algorithm | Plan], counts: list[int], root: int, as_json: bool
 ) -> None:
     """Print a table for each of the algorithms."""
     rows: dict[str, list[Row]] = {}

@@ -27,8 +27,8 @@ def show(
         typer.Option(
             "--size",
             "-n",
-            metavar="N|N-M",
-            help="Number of ranks, or several: 1-64. [default: 4, or that of a plan file]",
+            metavar="N,N-M",
+            help="Number of ranks, or several: 1-64, or 2,4,8. [default: 4, or that of a plan file]",
         ),
     ] = "",
     root: Annotated[int, typer.Option(min=0, help="For broadcast, reduce, scatter and gather.")] = 0,

@@ -19,13 +19,18 @@ MOST = 1 << 14
 STDOUT = Path("-")
 
 
-def sizes(text: str) -> range:
-    """`4`, or `1-64`. Raises typer.BadParameter."""
-    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
-    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 1 <= least <= most <= MOST:
-        raise typer.BadParameter(f"--size is a number of ranks, such as 8, or several, such as 1-64, not {text!r}")
-    return range(least, most + 1)
+def sizes(text: str) -> list[int]:
+    """`4`, `1-64`, or `2,4,8-16`, in ascending order. Raises typer.BadParameter."""
+    wanted = set[int]()
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= least <= most <= MOST:
+            raise typer.BadParameter(
+                f"--size is a number of ranks, such as 8, or several, such as 1-64 or 2,4,8, not {text!r}"
+            )
+        wanted.update(range(least, most + 1))
+    return sorted(wanted)
 
 
 def places_of(hosts: str) -> Places:
@@ -55,7 +60,7 @@ def algorithm_of(text: str) -> str | Algorithm | Plan:
         return authored(text)
 
 
-def ranks_of(text: str, algorithm: str | Algorithm | Plan, default: str) -> range:
+def ranks_of(text: str, algorithm: str | Algorithm | Plan, default: str) -> list[int]:
     """The numbers of ranks that a text says; where it says nothing, that of a plan, or the default."""
     return sizes(text or (str(algorithm.size) if isinstance(algorithm, Plan) else default))
 
