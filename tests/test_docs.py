@@ -135,14 +135,9 @@ def understood(words: list[str]) -> None:
 
 
 def test_a_command_that_is_none_is_seen() -> None:
-    for wrong in (
-        ["simulated"],
-        ["plan", "drawn"],
-        ["plan", "draw", "all_reduce", "ring", "--sgv", "x"],
-        ["run", "-m"],
-    ):
+    for wrong in ("simulated", "plan drawn", "plan draw all_reduce ring --sgv x", "choose all_reduce --ranks"):
         with pytest.raises(Exception, match=r"has no|No such option|requires an argument"):
-            understood(wrong)
+            understood(wrong.split())
 
 
 def test_the_cells_of_the_page_on_notebooks_print_what_it_says() -> None:

@@ -325,6 +325,7 @@ CASES = [
         "wants 2.13",
         "torch>=2.13",
     ),
+    Case(versions.judge_beside, ({}, {}, "Open MPI 5.0.11"), OK, "packages", "Open MPI 5.0.11"),
     Case(versions.judge_ucx, versions.UCX("", "no libucp", False, True, False), NONE, "UCX"),
     Case(versions.judge_ucx, versions.UCX("1.17", "", True, True, True), OK, "UCX", "UCX 1.17"),
     Case(
@@ -591,3 +592,16 @@ def test_words() -> None:
     assert sizes == ["0 bytes", "1023 bytes", "1 KiB", "1 MiB", "1023 MiB", "1.5 GiB", "1 TiB", "1.049e+06 TiB"]
     assert [plural(count, "core") for count in (0, 1, 2)] == ["0 cores", "1 core", "2 cores"]
     assert os.uname().release in versions.facts(Here())["kernel"]
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n", "Open MPI 5.0.11"),
+        ("HYDRA build details:\n    Version:            5.0.2\n    Release Date: Fri Sep 25\n", "MPICH 5.0.2"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 20260912\n", "Intel MPI 2021.18"),
+        ("", ""),
+    ],
+)
+def test_which_mpi_it_is(said: str, name: str) -> None:
+    assert versions.mpi_of(said) == name

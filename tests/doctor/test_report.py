@@ -21,7 +21,14 @@ from hocket.doctor.report import Report, Told, headline, lines, merged, tally
 from hocket.errors import RendezvousError
 
 NONE, OK, NOTE, WARNING, PROBLEM = Level
-VERSIONS = {"hocket": "0.1.0", "python": "3.11.7", "numpy": "2.4.6", "torch": "2.13.0", "ucx": "1.17.0"}
+VERSIONS = {
+    "hocket": "0.1.0",
+    "python": "3.11.7",
+    "numpy": "2.4.6",
+    "torch": "2.13.0",
+    "ucx": "1.17.0",
+    "MPI": "Open MPI 5.0.11",
+}
 TOLD = (
     Told("machine", Finding(OK, "cores", "2 cores")),
     Told("machine", Finding(NONE, "clock rate", "no governor")),
@@ -150,6 +157,7 @@ def test_a_host_that_cannot_be_asked(by: str, why: str) -> None:
         ("python", "3.12.0", WARNING, "Python is 3.11 on a, b; 3.12 on c"),
         ("numpy", "1.26.0", NOTE, "numpy is 1.26 on c; 2.4 on a, b"),
         ("torch", "2.14.0", NOTE, "torch is 2.13 on a, b; 2.14 on c"),
+        ("MPI", "MPICH 5.0.2", WARNING, "MPI is MPICH 5.0.2 on c; Open MPI 5.0.11 on a, b"),
     ],
 )
 def test_hosts_that_differ(name: str, version: str, level: Level, words: str) -> None:

@@ -42,7 +42,7 @@ def own_table(rows: Sequence[Row], title: str, *, narrow: bool = False) -> Table
         table.add_column(name, justify="right", no_wrap=True)
     is_told = any(row["predicted_us"] is not None for row in rows)
     if is_told:
-        table.add_column("predicted\nµs" if narrow else "predicted µs", justify="right", no_wrap=True)
+        table.add_column("pre-\ndicted" if narrow else "predicted µs", justify="right", no_wrap=True)
     table.add_column("algorithm", no_wrap=not narrow, overflow="fold")
     for group in by_size(rows):
         first, cells = group[0], []

@@ -91,6 +91,9 @@ def judge_versions(installed: Mapping[str, Mapping[str, str]]) -> list[Finding]:
         if said := differ(name, 2):
             why = "what ranks compute by themselves, and pickle, may differ; what hocket does with it does not"
             findings += note(name, f"{name} is {said}", why, "pip install one version on all hosts")
+    if said := differ("MPI"):
+        why = "started by mpirun, ranks of two MPIs do not find each other"
+        findings += warning("MPI", f"MPI is {said}", why, "one version on all hosts, first on the PATH")
     return findings or ok("versions", f"the same versions on {', '.join(installed)}")
 
 

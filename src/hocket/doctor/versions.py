@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -20,6 +21,11 @@ from .limits import asks_for_ucx
 
 _EXTRAS = ("torch", "mpi", "ray", "metrics")
 _BESIDE = ("numpy", "torch", "mpi4py", "ray")
+_MPIS = {
+    "Open MPI": r"\(Open MPI\) ([\w.]+)",
+    "Intel MPI": r"Intel\(R\) MPI Library.*?, Version ([\w.]+)",
+    "MPICH": r"HYDRA build details:\s+Version:\s+([\w.]+)",
+}
 
 
 class Own(NamedTuple):
@@ -48,12 +54,12 @@ def judge_own(facts: Own) -> list[Finding]:
 
 
 class Beside(NamedTuple):
-    """The versions of packages, by name, as far as they are installed; the least that hocket wants of each; and where
-    mpirun is, empty where it is not."""
+    """The versions of packages, by name, as far as they are installed; the least that hocket wants of each; and which
+    MPI's the mpirun is that is found first, empty where there is none."""
 
     installed: Mapping[str, str]
     wanted: Mapping[str, str]
-    mpirun: str
+    mpi: str
 
 
 def read_beside(here: Here) -> Beside:
@@ -65,7 +71,26 @@ def read_beside(here: Here) -> Beside:
     wants = [re.match(r"([\w.-]+?)\s*>=\s*([\d.]+)", word) for word in words if _matters(word)]
     wanted = {want[1].replace("_", "-"): want[2] for want in wants if want}
     installed = {name: _version(name) for name in [*_BESIDE, *wanted]}
-    return Beside({name: text for name, text in installed.items() if text}, wanted, shutil.which("mpirun") or "")
+    return Beside({name: text for name, text in installed.items() if text}, wanted, _mpi())
+
+
+def _mpi() -> str:
+    """`Open MPI 5.0.11`, as mpirun says itself; only where it is, if it does not."""
+    if not (program := shutil.which("mpirun")):
+        return ""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return program
+    return mpi_of(done.stdout) or program
+
+
+def mpi_of(said: str) -> str:
+    """The name and the version in what an mpirun says of itself; empty where nothing is known."""
+    for name, words in _MPIS.items():
+        if found := re.search(words, said):
+            return f"{name} {found[1]}"
+    return ""
 
 
 def _matters(word: str) -> bool:
@@ -97,7 +122,7 @@ def judge_beside(facts: Beside) -> list[Finding]:
                 f"pip install '{name}>={least}'",
             )
     shown = [f"{name} {facts.installed[name]}" for name in _BESIDE if name in facts.installed]
-    return findings or ok("packages", ", ".join([*shown, *([facts.mpirun] if facts.mpirun else [])]))
+    return findings or ok("packages", ", ".join([*shown, *([facts.mpi] if facts.mpi else [])]))
 
 
 class UCX(NamedTuple):
@@ -160,4 +185,5 @@ def facts(here: Here) -> dict[str, str]:
         "python": own.python,
         **beside.installed,
         **({"ucx": context} if context else {}),
+        **({"MPI": beside.mpi} if beside.mpi else {}),
     } | machine
