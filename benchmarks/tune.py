@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hocket.bench.calibration import FORM
 from hocket.bench.figures import binary, duration
 from hocket.bench.peers import LIBRARIES
 from hocket.bench.sweep import Effort, Field, task_for
@@ -59,7 +60,7 @@ def measured(size: int, topology: Topology, seconds: float) -> list[tuple[list[f
             for nbytes in (each for each in SIZES if each <= LONGEST.get(collective, each)):
                 names = [*mine, *BEYOND.get(collective, ())]
                 effort = Effort(rounds=3, seconds=seconds, check=0)
-                task = task_for(collective, nbytes, size, effort, algorithm=",".join(names))
+                task = task_for(collective, nbytes, size, effort, algorithm=",".join(names), form=FORM)
                 times = {row["algorithm"]: row["p50_us"] / 1e6 for row in field.compare(task, effort) if row["samples"]}
                 said = {name: predict(collective, name, nbytes, topology) or float("nan") for name in mine}
                 chosen = choose(collective, nbytes, size, topology).algorithm
