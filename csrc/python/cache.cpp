@@ -43,12 +43,27 @@ nb::object Look::fresh() const {
   return nb::steal(made);
 }
 
+nb::object Arguments::known(nb::handle algorithm) {
+  PyObject* name = nb::borrow(algorithm).release().ptr();
+  if (PyUnicode_CheckExact(name)) PyUnicode_InternInPlace(&name);
+  return nb::steal(name);
+}
+
+bool Meaning::holds() const {
+  const Meaning alive = *this;
+  const nb::object now = nb::borrow(PyDict_GetItemWithError(alive.table.ptr(), alive.key.ptr()));
+  if (!now.is_valid() && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return now.is_valid() && now.is(alive.function);
+}
+
 bool Cache::Key::of(const Arguments& a, Key& key) {
   const int root = number(a.root);
   if (root < 0 || !Look::of(a.x, false, key.x) || !Look::of(a.out, true, key.out)) return false;
   key.method = a.method;
   key.root = root;
   key.op = a.op.ptr();
+  key.algorithm = a.algorithm.ptr();
+  key.any_order = a.any_order;
   key.protects = a.protects && key.out.dtype != nullptr;
   if (key.x.dtype == nullptr || key.out.dtype == nullptr) return true;
   const std::byte *begin = data(a.x), *to = data(a.out);
@@ -59,9 +74,10 @@ bool Cache::Key::of(const Arguments& a, Key& key) {
 }
 
 Cache::Entry& Cache::place(const Key& key) {
-  uint64_t h = reinterpret_cast<uintptr_t>(key.x.dtype) ^ (reinterpret_cast<uintptr_t>(key.op) << 1);
+  uint64_t h = reinterpret_cast<uintptr_t>(key.x.dtype) ^ (reinterpret_cast<uintptr_t>(key.op) << 1) ^
+               (reinterpret_cast<uintptr_t>(key.algorithm) << 2);
   h += static_cast<uint64_t>(key.method) * 0x51 + static_cast<uint64_t>(key.root) * 0x1f3 + key.shared +
-       2 * key.protects;
+       2 * key.protects + 4 * key.any_order;
   for (intptr_t n : key.x.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
   for (intptr_t n : key.out.shape) h = (h ^ static_cast<uint64_t>(n)) * 0x9e3779b97f4a7c15u;
   // One of a few places in a row: the one that has it, or else the one whose turn it is to be replaced.
@@ -75,12 +91,20 @@ Cache::Entry& Cache::place(const Key& key) {
   return set[replaced_++ % ways];
 }
 
-// To make an array may run anything, even what forgets the entry: so all that is wanted of it is taken before.
+const Cache::Entry* Cache::find(const Key& key) {
+  const Entry& entry = place(key);
+  return entry.program.is_valid() && entry.key == key ? &entry : nullptr;
+}
+
+// To make an array may run anything, even what forgets the entry: so all that is wanted of it is taken before. To look
+// a name up may, too: so the entry is found again after that.
 bool Cache::recall(const Arguments& arguments, bool later, Found& found) {
   Key key;
   if (!Key::of(arguments, key)) return false;
-  const Entry& entry = place(key);
-  if (!entry.program.is_valid() || entry.key != key) return false;
+  const Entry* there = find(key);
+  if (there != nullptr && there->means.table.is_valid()) there = there->means.holds() ? find(key) : nullptr;
+  if (there == nullptr) return false;
+  const Entry& entry = *there;
   Prepared& prepared = found.prepared;
   prepared.bound = entry.program;
   prepared.fingerprint = entry.fingerprint;
@@ -99,17 +123,18 @@ bool Cache::recall(const Arguments& arguments, bool later, Found& found) {
   return true;
 }
 
-void Cache::remember(const Arguments& arguments, const Prepared& prepared, int learns) {
+void Cache::remember(const Arguments& arguments, Meaning means, const Prepared& prepared, int learns) {
   Key key;
   Look gives;
   if (!Key::of(arguments, key) || !Look::of(prepared.result, false, gives)) return;
   Entry& entry = place(key);
-  std::vector<nb::object> alive{nb::borrow(arguments.op)};
+  std::vector<nb::object> alive{nb::borrow(arguments.op), arguments.algorithm};
   for (PyObject* dtype : {key.x.dtype, key.out.dtype, gives.dtype}) {
     if (dtype != nullptr) alive.push_back(nb::borrow(dtype));
   }
   Entry made{key,
              prepared.bound,
+             std::move(means),
              prepared.fingerprint,
              learns,
              gives.dtype != nullptr,

@@ -47,15 +47,28 @@ struct Method {
 struct Arguments {
   int method;
   nb::handle x, op, out, root;
-  bool protects;  // `out`, if there is one
+  nb::object algorithm;  // None, or as `known` has it
+  bool any_order;        // of the operands
+  bool protects;         // `out`, if there is one
+
+  // An algorithm as calls are told apart by it: equal names are one object, whoever spelled them.
+  static nb::object known(nb::handle algorithm);
+};
+
+// What the name of an algorithm stands for, in the table of all names. That may be changed at any time, in every way
+// that a dictionary knows. So it is asked each time, which may run anything: others may have keys of their own there.
+struct Meaning {
+  nb::object table, key, function;  // no table: there is no name
+  bool holds() const;               // still
 };
 
 class Cache {
  public:
   Cache() : entries_(size) {}
 
-  // Remembers a call with such arguments, if they have a look. `learns` is the rank that it was learnt from, or -1.
-  void remember(const Arguments& arguments, const Prepared& prepared, int learns);
+  // Remembers a call with such arguments, if they have a look, for as long as the name of its algorithm means what it
+  // `means` now. `learns` is the rank that it was learnt from, or -1.
+  void remember(const Arguments& arguments, Meaning means, const Prepared& prepared, int learns);
 
   struct Found {
     Prepared prepared;
@@ -72,7 +85,8 @@ class Cache {
  private:
   struct Key {
     int method = -1, root = 0;
-    PyObject* op = nullptr;
+    PyObject *op = nullptr, *algorithm = nullptr;
+    bool any_order = false;
     Look x, out;
     bool shared = false;    // input and output overlap,
     intptr_t distance = 0;  // with the output this many bytes behind the input
@@ -83,6 +97,7 @@ class Cache {
   struct Entry {
     Key key;
     nb::object program;
+    Meaning means;
     uint64_t fingerprint = 0;
     int learns = -1;
     bool gives = false;  // gives back something: `out`, or a new array that looks like `result`
@@ -93,6 +108,7 @@ class Cache {
 
   static constexpr size_t size = 256, ways = 8;
   Entry& place(const Key& key);
+  const Entry* find(const Key& key);
 
   std::vector<Entry> entries_;
   size_t replaced_ = 0;
@@ -101,7 +117,9 @@ class Cache {
 template <class Visit>
 int Cache::traverse(Visit visit) {
   for (Entry& entry : entries_) {
-    if (int stop = visit(entry.program.ptr())) return stop;
+    for (nb::object* each : {&entry.program, &entry.means.table, &entry.means.key, &entry.means.function}) {
+      if (int stop = visit(each->ptr())) return stop;
+    }
     for (nb::object& each : entry.alive) {
       if (int stop = visit(each.ptr())) return stop;
     }

@@ -22,10 +22,26 @@ namespace {
 
 // Names that a call on the fast path may use. Those from `silent` on may only be None or False, and so say nothing.
 struct Word {
-  enum Name { x, op, dst, src, out, root, tag, timeout, async_op, protect, silent, algorithm = silent, sizes, end };
+  enum Name {
+    x,
+    op,
+    dst,
+    src,
+    out,
+    root,
+    tag,
+    timeout,
+    async_op,
+    protect,
+    algorithm,
+    order,
+    silent,
+    sizes = silent,
+    end
+  };
 };
 PyObject* names[Word::end];  // interned, as the names in compiled calls are
-PyObject *sum, *zero, *session_of, *messages_of;
+PyObject *sum, *zero, *same, *any, *session_of, *messages_of;
 
 struct Grammar {
   std::array<Word::Name, 2> positions;
@@ -36,16 +52,17 @@ constexpr unsigned bits(auto... words) { return (0u | ... | (1u << words)); }
 
 constexpr Grammar grammar_of(int method) {
   using W = Word;
-  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out, W::protect);
+  constexpr unsigned always = bits(W::timeout, W::async_op), often = always | bits(W::algorithm, W::out, W::protect),
+                     reduces = often | bits(W::x, W::op, W::order);
   switch (method) {
     case Method::all_reduce:
     case Method::scan:
     case Method::exscan:
-      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op)};
+      return {{W::x, W::op}, bits(W::x), reduces};
     case Method::reduce:
-      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::root)};
+      return {{W::x, W::op}, bits(W::x), reduces | bits(W::root)};
     case Method::reduce_scatter:
-      return {{W::x, W::op}, bits(W::x), often | bits(W::x, W::op, W::sizes)};
+      return {{W::x, W::op}, bits(W::x), reduces | bits(W::sizes)};
     case Method::broadcast:
       return {{W::x, W::end}, 0, often | bits(W::x, W::root)};
     case Method::scatter:
@@ -112,6 +129,12 @@ bool is_protected(PyObject* said, const Session& session, bool& protects) {
   return said == Py_None || PyBool_Check(said);
 }
 
+// Of the operands; false where only the slow path can tell. Words of a program are interned, as these are.
+bool is_any_order(PyObject* said, bool& any_order) {
+  any_order = said == any;
+  return any_order || said == same;
+}
+
 nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found) {
   using W = Word;
   const nb::object miss = nb::borrow(Py_NotImplemented);
@@ -127,9 +150,14 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
   const nb::object held = attribute(group, session_of);
   Session& session = *nb::inst_ptr<Session>(held);
   const double within = seconds(found[W::timeout], session);
-  bool protects;
-  if (!(within > 0) || !is_protected(found[W::protect], session, protects)) return miss;
-  const Arguments arguments{path.method, found[W::x], found[W::op], found[W::out], found[W::root], protects};
+  bool protects, any_order;
+  if (!(within > 0) || !is_protected(found[W::protect], session, protects) ||
+      !is_any_order(found[W::order], any_order)) {
+    return miss;
+  }
+  const nb::object algorithm = Arguments::known(found[W::algorithm]);
+  const Arguments arguments{path.method,    found[W::x], found[W::op], found[W::out],
+                            found[W::root], algorithm,   any_order,    protects};
   return later ? session.begin(held, arguments, within) : session.attempt(arguments, within);
 }
 
@@ -138,8 +166,8 @@ PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* k
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
   const bool reduces = (path.grammar.allowed & bits(Word::op)) != 0;
   PyObject* found[Word::end] = {
-      Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False,
-      Py_None};  // else null
+      Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False, Py_None, Py_None,
+      same};  // else null
   if (count > 0 && understand(path.grammar, args + 1, count - 1, keywords, found)) {
     try {
       nb::object result = attempt(path, args[0], found);
@@ -200,11 +228,13 @@ PyType_Spec spec{"hocket._core.FastPath", sizeof(FastPath), 0,
 }  // namespace
 
 void bind_fastpath(nb::module_& m) {
-  const char* const spelled[Word::end] = {"x",   "op",      "dst",      "src",     "out",       "root",
-                                          "tag", "timeout", "async_op", "protect", "algorithm", "sizes"};
+  const char* const spelled[Word::end] = {"x",       "op",       "dst",     "src",       "out",   "root", "tag",
+                                          "timeout", "async_op", "protect", "algorithm", "order", "sizes"};
   for (int word = 0; word < Word::end; ++word) names[word] = PyUnicode_InternFromString(spelled[word]);
   sum = PyUnicode_InternFromString("sum");
   zero = PyLong_FromLong(0);
+  same = PyUnicode_InternFromString("same");
+  any = PyUnicode_InternFromString("any");
   session_of = PyUnicode_InternFromString("_session");
   messages_of = PyUnicode_InternFromString("_mail");
   const nb::object type = nb::steal(PyType_FromSpec(&spec));

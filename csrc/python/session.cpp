@@ -1,6 +1,8 @@
 #include "python/session.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cstring>
 
@@ -223,10 +225,16 @@ void bind_session(nb::module_& m) {
       .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
       .def(
           "remember",
-          [](Session& self, int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root, bool protects,
-             const Prepared& prepared,
-             int learns) { self.cache.remember({method, x, op, out, root, protects}, prepared, learns); },
-          "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "protects"_a, "prepared"_a, "learns"_a)
+          [](Session& self, int method, nb::handle x, nb::handle op, nb::handle out, nb::handle root,
+             nb::handle algorithm, std::optional<std::tuple<nb::dict, nb::tuple, nb::object>> meaning, bool any_order,
+             bool protects, const Prepared& prepared, int learns) {
+            Meaning means;
+            if (meaning) means = std::apply([](auto&... part) { return Meaning{part...}; }, *meaning);
+            self.cache.remember({method, x, op, out, root, Arguments::known(algorithm), any_order, protects},
+                                std::move(means), prepared, learns);
+          },
+          "method"_a, "x"_a.none(), "op"_a.none(), "out"_a.none(), "root"_a, "algorithm"_a.none(), "meaning"_a.none(),
+          "any_order"_a, "protects"_a, "prepared"_a, "learns"_a)
       .def("release", &Session::release)
       .def_prop_ro("forked", &Session::is_forked)
       .def_prop_ro("inside", [](const Session& self) { return self.requests().executor.inside(); })

@@ -221,7 +221,18 @@ class Session:
     def run(self, prepared: Prepared, within: float, spent: float) -> Any: ...
     def learn(self, peer: int, text: str, within: float) -> str: ...
     def remember(
-        self, method: int, x: Any, op: Any, out: Any, root: int, protects: bool, prepared: Prepared, learns: int
+        self,
+        method: int,
+        x: Any,
+        op: Any,
+        out: Any,
+        root: int,
+        algorithm: Any,
+        meaning: tuple[Any, ...] | None,
+        any_order: bool,
+        protects: bool,
+        prepared: Prepared,
+        learns: int,
     ) -> None: ...
     def release(self) -> None: ...
     @property

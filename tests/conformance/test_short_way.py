@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket import places
+from hocket import places, plans
+from hocket.plans.algorithms import ALGORITHMS, one_shot, ring, two_shot
 from worlds import Worlds
 
 Array = np.ndarray
@@ -156,6 +158,104 @@ def slow_calls(group: Any) -> list[int]:
 
 def test_many_calls_are_remembered_side_by_side(world: Worlds) -> None:
     assert world(4).run(slow_calls, fresh=True) == [[32, 0]] * 4
+
+
+class Unhashable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, n: int) -> Any:
+        return ring.all_reduce(n)
+
+
+def named(group: Any) -> tuple[dict[str | None, int], int, int]:
+    """Calls that differ in algorithm and order only: how often which was run, and how many were prepared after the
+    first round, without and with a callable that nothing can be kept for."""
+    plan = hocket.plan("all_reduce", "naive", group.size)
+    ways = [None, "one_shot", "two_shot", ring.all_reduce, plan]
+    before = 0
+    for turn in range(4):
+        before = before or (turn and group.statistics().slow_calls)
+        for way in ways:
+            spelled = "".join(list(way)) if isinstance(way, str) else way  # equal, but another object each time
+            for order in ("same", "any"):
+                x = fill(group.rank, turn, (40,))
+                assert (group.all_reduce(x, algorithm=spelled, order=order) == total(group.size, turn, (40,))).all()
+    ran = {call.algorithm: call.calls for call in group.metrics().calls}
+    slow = group.statistics().slow_calls - before
+    for _ in range(3):
+        group.all_reduce(x, algorithm=Unhashable())
+    return ran, slow, group.statistics().slow_calls - before - slow
+
+
+def test_calls_by_an_algorithm_are_remembered(world: Worlds) -> None:
+    for ran, slow, unhashable in world(2).run(named, fresh=True):
+        assert ran == {"one_shot": 16, "two_shot": 8, "all_reduce": 8, "naive": 8}  # one_shot is what is chosen
+        assert (slow, unhashable) == (0, 3)
+
+
+def nothing(n: int) -> Any:
+    """No all-reduce."""
+    yield plans.copy(plans.out(0), plans.inp(0))
+
+
+def renamed(group: Any) -> None:
+    """A name that is remembered is right and wrong in turns, changed in every way that a dictionary can be changed."""
+    x, key, right = fill(group.rank, 0, (40,)), ("all_reduce", "mine"), one_shot.all_reduce
+    changes: list[Callable[[Any], object]] = [
+        partial(ALGORITHMS.__setitem__, key),
+        lambda function: ALGORITHMS.update({key: function}),
+        lambda function: ALGORITHMS.__ior__({key: function}),
+        lambda function: (ALGORITHMS.pop(key), ALGORITHMS.setdefault(key, function)),
+        lambda function: (ALGORITHMS.pop(key), gc.collect(), ALGORITHMS.setdefault(key, function)),
+        partial(dict.__setitem__, ALGORITHMS, key),
+    ]
+    changes[0](right)
+    try:
+        for change in changes:
+            change(right)
+            for turn in range(3):
+                before = group.statistics().slow_calls
+                for async_op in (False, True):
+                    y = group.all_reduce(x, algorithm="mine", async_op=async_op)
+                    assert ((y.wait() if async_op else y) == total(group.size, 0, (40,))).all()
+                assert turn == 0 or group.statistics().slow_calls == before
+            change(nothing)
+            for async_op in (False, True):
+                with pytest.raises(hocket.PlanError, match="mine"):
+                    group.all_reduce(x, algorithm="mine", async_op=async_op)
+    finally:
+        del ALGORITHMS[key]
+    with pytest.raises(ValueError, match="no algorithm 'mine'"):
+        group.all_reduce(x, algorithm="mine")
+
+
+def test_a_remembered_name_that_stands_for_another_function_is_seen(world: Worlds) -> None:
+    world(2).run(renamed, fresh=True)
+
+
+def renamed_on_one(group: Any) -> None:
+    """Both have remembered what the name stood for; to rank 1 it stands for something else now."""
+    x, key = fill(group.rank, 0, (40,)), ("all_reduce", "mine")
+    ALGORITHMS[key] = one_shot.all_reduce
+    for _ in range(3):
+        group.all_reduce(x, algorithm="mine")
+    if group.rank == 1:
+        ALGORITHMS[key] = two_shot.all_reduce
+    group.all_reduce(x, algorithm="mine")
+
+
+def differently_named(group: Any) -> None:
+    """Both have remembered both names, and give another one now."""
+    x = fill(group.rank, 0, (40,))
+    for name in ("one_shot", "two_shot") * 2:
+        group.all_reduce(x, algorithm=name)
+    group.all_reduce(x, algorithm=("one_shot", "two_shot")[group.rank])
+
+
+@pytest.mark.parametrize("differently", [renamed_on_one, differently_named])
+def test_remembered_algorithms_that_differ_are_a_mismatch(world: Worlds, differently: Callable[[Any], None]) -> None:
+    for outcome in world(2).outcomes(differently, fresh=True):
+        assert isinstance(outcome, hocket.MismatchError), outcome
 
 
 def between_queued(group: Any) -> list[int]:

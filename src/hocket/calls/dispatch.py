@@ -22,7 +22,7 @@ from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, ROUNDED, Op
 from ..arrays.shapes import split
 from ..deadline import Deadline
-from ..plans.algorithms import name_of
+from ..plans.algorithms import is_hashable, meaning, name_of
 from ..plans.plan import Plan, Steps
 from ..plans.prove import Proved, proved
 from ..run.native import Native
@@ -97,11 +97,14 @@ class Dispatch:
     def prepare(self, call: Call, deadline: Deadline, *, inside: bool = False) -> Prepared:
         """Everything that can be wrong with the arguments is found here, before anything is sent."""
         self.session.require_usable(inside=inside)
-        how, plan = call.how, self.plan(call, deadline)
+        how = call.how
+        means = meaning(call.signature.collective, how.algorithm)
+        plan = self.plan(call, deadline)
         buffers = self._buffers(call, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers, call.received)
-        if how.key is not None and how.algorithm is None and how.order == "same" and buffers.direct:
-            self.session.core.remember(*how.key, self.protects(how), prepared, call.learns)
+        if how.key is not None and buffers.direct and is_hashable(how.algorithm):  # as plans are kept, too
+            any_order, protects = how.order == "any", self.protects(how)
+            self.session.core.remember(*how.key, how.algorithm, means, any_order, protects, prepared, call.learns)
         return prepared
 
     def persistent(self, call: Call) -> Persistent:

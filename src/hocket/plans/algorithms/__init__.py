@@ -39,6 +39,7 @@ from .combine import onto
 from .lanes import Places
 
 Algorithm: TypeAlias = "Callable[..., Steps]"
+Meaning: TypeAlias = "tuple[dict[tuple[str, str], Algorithm], tuple[str, str], Algorithm | None]"
 
 ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     ("all_reduce", "naive"): naive.all_reduce,
@@ -120,7 +121,16 @@ def same(made: Plan, collective: str, size: int, root: int) -> Plan:
     return made
 
 
-def is_hashable(function: Algorithm) -> bool:
+def meaning(collective: str, algorithm: object) -> Meaning | None:
+    """What the name of an algorithm stands for now, to be looked up again: the table, the key in it, and what is there.
+    None for what is no name."""
+    if not isinstance(algorithm, str):
+        return None
+    key = collective, str(algorithm)
+    return ALGORITHMS, key, ALGORITHMS.get(key)
+
+
+def is_hashable(function: object) -> bool:
     """Whether what is made of it can be found again: not for a callable object that says no."""
     try:
         hash(function)
