@@ -5,6 +5,8 @@
 #include <nanobind/stl/tuple.h>
 
 #include <cstring>
+#include <string_view>
+#include <vector>
 
 #include "kernels/copy.h"
 #include "python/convert.h"
@@ -19,6 +21,14 @@ using namespace nb::literals;
 const char* const Session::forked =
     "this process was forked from a rank, and its group belongs to that one alone: nothing was done. Make a group of "
     "its own here, or start the process in another way (spawn, forkserver)";
+
+namespace {
+
+struct Head {
+  uint64_t longest = 0, length = 0;
+};
+
+}  // namespace
 
 Session::Session(nb::object endpoint, nb::object requests, nb::object fail, nb::object place)
     : born_(forks()),
@@ -65,6 +75,46 @@ nb::object Session::begin(nb::object self, Prepared prepared, double within, dou
   return requests().put(
       Request::make(std::move(self), requests(), this, std::move(prepared), {}, within, spent, std::move(text)),
       std::move(awaited));
+}
+
+nb::object Session::exchange(Prepared& prepared, size_t each, const nb::list& given, size_t count, double within,
+                             const nb::object& rest) {
+  if (!usable() || requests().executor.inside()) return nb::borrow(Py_NotImplemented);
+  const Clock::time_point begun = Clock::now();
+  const Deadline deadline = after(begun, within);
+  const size_t room = each - sizeof(Head);
+  std::vector<std::string_view> strings;
+  for (nb::handle each : given) strings.emplace_back(PyBytes_AS_STRING(each.ptr()), PyBytes_GET_SIZE(each.ptr()));
+  Head head;
+  const auto at = [&](size_t i) { return prepared.out + i * each; };
+  bool fit = true;
+  std::unique_lock<Turn> turn;
+  {
+    const Unlocked unlocked;
+    turn = requests().executor.acquire(deadline, signals);
+    if (!turn) miss_the_turn(prepared.title(), begun, deadline);
+    for (std::string_view string : strings) head.longest = std::max(head.longest, string.size());
+    std::byte* to = const_cast<std::byte*>(prepared.inp);  // a buffer of this call's own
+    for (std::string_view string : strings) {
+      head.length = string.size();
+      std::memcpy(to, &head, sizeof(head));
+      if (string.size() <= room) std::memcpy(to + sizeof(head), string.data(), string.size());
+      to += each;
+    }
+    if (!usable() || !make(prepared, begun, deadline)) return nb::borrow(Py_NotImplemented);
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(&head, at(i), sizeof(head));
+      fit = fit && head.longest <= room;
+    }
+  }
+  ++fast;
+  if (!fit) return with_python([&] { return rest(seconds_between(begun, Clock::now())); });
+  nb::list got;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(&head, at(i), sizeof(head));
+    got.append(nb::bytes(at(i) + sizeof(head), std::min<size_t>(head.length, room)));
+  }
+  return got;
 }
 
 nb::object Session::run(Prepared& prepared, double within, double spent) {
@@ -222,6 +272,11 @@ void bind_session(nb::module_& m) {
             return self.run(prepared, within, spent);
           },
           "prepared"_a, "within"_a, "spent"_a)
+      .def(
+          "exchange",
+          [](Session& self, Prepared& prepared, size_t each, nb::list given, size_t count, double within,
+             nb::object rest) { return self.exchange(prepared, each, given, count, within, rest); },
+          "prepared"_a, "each"_a, "given"_a, "count"_a, "within"_a, "rest"_a)
       .def("learn", &Session::learn, "peer"_a, "text"_a, "within"_a)
       .def(
           "remember",

@@ -37,6 +37,12 @@ class Session {
   nb::object begin(nb::object self, Prepared prepared, double within, double spent, std::shared_ptr<bool> awaited);
   // Makes it at once, on a thread that has the turn.
   nb::object run(Prepared& prepared, double within, double spent);
+  // Makes it in its turn, of short byte strings in heads: each is preceded by the length of the longest that its giver
+  // gives, and by its own, and fills `each` bytes. `given` is what this rank gives; what it gets, `count` of them,
+  // comes back as a list. Where a string is too long for a head that is `rest(spent)`, which is called in the same
+  // turn. NotImplemented where the session has ended, or inside of a call.
+  nb::object exchange(Prepared& prepared, size_t each, const nb::list& given, size_t count, double within,
+                      const nb::object& rest);
   // What `peer` says of the next call, on a thread that has the turn. `text` is what this rank takes that for.
   std::string learn(int peer, const std::string& text, double within);
 

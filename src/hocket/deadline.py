@@ -6,11 +6,11 @@ import time
 
 
 class Deadline:
-    """A point in time, `seconds` from now."""
+    """A point in time, `seconds` from now, or from when it began, so many `spent` ago."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, spent: float = 0.0) -> None:
         self.seconds = seconds
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() - spent
 
     @staticmethod
     def of(limit: Deadline | float) -> Deadline:

@@ -205,6 +205,32 @@ def test_threads_and_calls_in_flight(world: Worlds, size: int) -> None:
     world(size).run(in_turns)
 
 
+def shared(group: Any) -> None:
+    """Threads of one rank that make the same calls of one group, in the same buffers, of short objects and long ones."""
+    interval, wrong = sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)
+
+    def talk(number: int) -> None:
+        for turn in range(60):
+            mine = bytes([number]) * (turn * 97)
+            if group.all_gather_object(mine) != [mine] or group.scatter_object([mine]) is not mine:
+                wrong.append((number, turn))
+
+    try:
+        threads = [threading.Thread(target=talk, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_threads_share_a_group(world: Worlds) -> None:
+    world(1).run(shared)
+
+
 def out_of_time(group: Any) -> str:
     if group.rank == 0:
         return str(raised(hocket.CollectiveTimeout, group.all_gather_object, 1, timeout=0.2))

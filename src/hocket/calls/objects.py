@@ -1,10 +1,10 @@
 """Objects of Python's, as bytes in collectives and messages. Nothing else here or below knows of pickle.
 
-A collective of objects begins with a head, of the same size each time, which tells how many bytes there are, and has
-room for those of short objects. Others move in a second call, in the same turn; where they are not long, padded to a
-power of two. So calls of a few sizes come again and again, prepared and in buffers of their own; which is safe, as
-whoever has the turn is alone. Pickling and unpickling run code of the user's, which may make calls itself: they are
-done outside of the turn.
+A collective of objects begins with heads, of the same size each time, which tell how many bytes there are, and have
+room for those of short objects: one call, which is prepared once and made by the core (`exchange`). Longer ones move in
+a second call, in the same turn; where they are not very long, padded to a power of two. So calls of a few sizes come
+again and again, prepared and in buffers of their own; which is safe, as whoever has the turn is alone. Pickling and
+unpickling run code of the user's, which may make calls itself: they are done outside of the turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -29,10 +30,10 @@ FEW = 32  # ranks that can all get one another's
 KEPT = 64  # prepared calls
 
 T = TypeVar("T")
-Key: TypeAlias = "tuple[str, str, int, tuple[int, ...] | None]"  # the root is in the first text
+Key: TypeAlias = "tuple[str, str, int, int, tuple[int, ...] | None]"
 
 BYTE = np.dtype(np.uint8)
-WORD = 8  # bytes of a length
+LENGTHS = 16  # bytes of the two lengths that begin a head
 
 
 class _Ready(NamedTuple):
@@ -61,14 +62,12 @@ class Objects:
     def tell(self, data: bytes, text: str, timeout: float | None, root: int = 0) -> bytes:
         """The root's bytes, in the call `text`."""
 
-        def call(turn: _Turn) -> bytes:
-            head = turn.move("broadcast", led([len(data)], data, HEAD), HEAD, root)
-            length = words(head)[0]
-            if length <= HEAD - WORD:
-                return bytes(head[WORD : WORD + length])
-            return bytes(turn.move("broadcast", data, padded(length), root)[:length])
+        def rest(turn: _Turn, lengths: list[int]) -> list[bytes]:
+            (length,) = lengths
+            return [bytes(turn.move("broadcast", data, padded(length), root)[:length])]
 
-        return self._do(text, call, timeout)
+        (came,) = self._exchange("broadcast", text, [data] if self._go.rank == root else [], root, timeout, rest)
+        return came
 
     def collect(self, data: bytes, text: str, timeout: float | None) -> list[bytes]:
         """All ranks' bytes, in the call `text`."""
@@ -84,14 +83,7 @@ class Objects:
         return [pickle.loads(each) for each in self.collect(dumps(obj), "all_gather_object()", timeout)]
 
     def _gather(self, name: str, text: str, data: bytes, root: int, timeout: float | None) -> list[bytes]:
-        def call(turn: _Turn) -> list[bytes]:
-            size, rank = self._go.size, self._go.rank
-            each = HEAD if size <= FEW else WORD
-            head = turn.move("all_gather", led([len(data)], data, each), size * each)
-            lengths = words(head)[:: each // WORD].tolist()
-            if max(lengths) <= each - WORD:
-                begins = range(WORD, size * each, each) if name == "all_gather" or rank == root else ()
-                return [bytes(head[begin : begin + length]) for begin, length in zip(begins, lengths, strict=False)]
+        def rest(turn: _Turn, lengths: list[int]) -> list[bytes]:
             width = padded(max(lengths))
             if width > PADDED:
                 joined = turn.move(name, data, sum(lengths), root, tuple(lengths))
@@ -103,38 +95,86 @@ class Objects:
                 return []
             return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
-        return self._do(text, call, timeout)
+        # All hear how long all are, also where only the root wants to know what they are.
+        return self._exchange("all_gather", text, [data], 0, timeout, rest)
 
     def scatter(self, objs: Sequence[Any] | None, root: int, timeout: float | None) -> Any:
         """One object of the root's for each rank."""
         rank, size, text = self._go.rank, self._go.size, f"scatter_object(root={root})"
-        here, data = rank == root, []
+        here, data = rank == root, list[bytes]()
         if here:
             given = list(objs or ())
             if objs is None or len(given) != size:
                 raise ValueError(f"the root gives one object for each of {size} ranks, not {len(given)}")
             data = [dumps(obj) for obj in given]
 
-        def call(turn: _Turn) -> bytes:
-            whole = max(min(PADDED, HEAD * size), WORD * size)
-            head = turn.move("broadcast", led([*map(len, data)], b"".join(data), whole), whole, root)
-            lengths = words(head)[:size].tolist()
-            begin = WORD * size + sum(lengths[:rank])
-            if WORD * size + sum(lengths) <= whole:
-                return bytes(head[begin : begin + lengths[rank]])
+        def rest(turn: _Turn, lengths: list[int]) -> list[bytes]:
+            told = turn.move("broadcast", struct.pack(f"{len(data)}q", *map(len, data)), 8 * size, root)
+            lengths = told.cast("q").tolist()
             width = padded(max(lengths))
             if width > PADDED:
-                return bytes(turn.move("scatter", b"".join(data), sum(lengths), root, tuple(lengths)))
+                return [bytes(turn.move("scatter", b"".join(data), sum(lengths), root, tuple(lengths)))]
             even = b"".join(each.ljust(width, b"\0") for each in data)
-            return bytes(turn.move("scatter", even, size * width, root)[: lengths[rank]])
+            return [bytes(turn.move("scatter", even, size * width, root)[: lengths[rank]])]
 
-        came = self._do(text, call, timeout)
+        (came,) = self._exchange("scatter", text, data, root, timeout, rest)
         return given[rank] if here else pickle.loads(came)
 
-    def _do(self, text: str, call: Callable[[_Turn], T], timeout: float | None) -> T:
-        deadline = self._go.deadline(How(timeout=timeout))
-        turn = _Turn(self._go, self._kept, text, deadline)
-        return cast(T, self._go.session.do(lambda: call(turn), text, deadline.seconds, False))
+    def _exchange(
+        self,
+        name: str,
+        text: str,
+        given: list[bytes],
+        root: int,
+        timeout: float | None,
+        rest: Callable[[_Turn, list[int]], list[bytes]],
+    ) -> list[bytes]:
+        """What comes of the collective `name` of short strings; where some are not that, of `rest`, which is told the
+        lengths that have come."""
+        go, seconds = self._go, self._go.seconds(timeout)
+        each = HEAD if go.size <= FEW else LENGTHS
+        whole = each if name == "broadcast" else each * go.size
+        ready = self._kept.get((text, name, root, whole, None))
+        ready = ready or self.prepare(text, name, root, whole, Deadline(seconds))
+
+        def go_on(spent: float) -> list[bytes]:
+            lengths = ready.got.cast("q")[1 :: each // 8].tolist()
+            turn = _Turn(self, go.session.core.run, text, Deadline(seconds, spent))
+            return go.session.in_turn(lambda: rest(turn, lengths))
+
+        came = go.session.core.exchange(ready.prepared, each, given, len(ready.got) // each, seconds, go_on)
+        return go.session.over() if came is NotImplemented else cast("list[bytes]", came)
+
+    def prepare(
+        self,
+        text: str,
+        name: str,
+        root: int,
+        whole: int,
+        deadline: Deadline,
+        sizes: tuple[int, ...] | None = None,
+        *,
+        inside: bool = False,
+    ) -> _Ready:
+        """The collective `name` of `whole` bytes, for the user's call `text`."""
+        key = text, name, root, whole, sizes
+        if (found := self._kept.get(key)) is not None:
+            return found
+        go, signature = self._go, Signature(name, BYTE, (whole,), root=root, sizes=sizes, within=text)
+        part = whole // go.size if sizes is None else sizes[go.rank]
+        of_root = whole if root == go.rank else 0
+        gives = part if name in ("all_gather", "gather") else of_root
+        gets = part if name == "scatter" else whole if go.gets(signature) else 0
+        given, got = np.zeros(gives, BYTE), np.zeros(gets, BYTE)
+        how = How(got if gets else None)
+        call = Call(signature, how, None, given if gives else None, got.shape if gets else None)
+        ready = _Ready(go.prepare(call, deadline, inside=inside), given.data, got.data)
+        if sizes is None and (whole if name == "broadcast" else part) <= PADDED:
+            while len(self._kept) >= KEPT:
+                with suppress(KeyError, RuntimeError, StopIteration):  # another thread has changed it meanwhile
+                    del self._kept[next(iter(self._kept))]
+            self._kept[key] = ready
+        return ready
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
@@ -150,57 +190,26 @@ class Objects:
 
 
 class _Turn:
-    """The calls that one of the user's is made of, while it has the turn."""
+    """The calls that one of the user's goes on with, while it has the turn."""
 
-    def __init__(self, go: Dispatch, kept: dict[Key, _Ready], text: str, deadline: Deadline) -> None:
-        self.go, self.kept, self.text, self.deadline = go, kept, text, deadline
+    def __init__(self, objects: Objects, run: Callable[..., Any], text: str, deadline: Deadline) -> None:
+        self.prepare, self.run, self.text, self.deadline = objects.prepare, run, text, deadline
 
     def move(
         self, name: str, data: bytes, whole: int, root: int = 0, sizes: tuple[int, ...] | None = None
     ) -> memoryview:
         """What comes of the collective `name` of `data`, padded to what it takes, where all ranks' is `whole` bytes. To
         be copied before the next turn."""
-        key = self.text, name, whole, sizes
-        ready = self.kept.get(key) or self._prepare(
-            key, Signature(name, BYTE, (whole,), root=root, sizes=sizes, within=self.text)
-        )
+        ready = self.prepare(self.text, name, root, whole, self.deadline, sizes, inside=True)
         if len(ready.given):
             ready.given[: len(data)] = data
-        self.go.session.core.run(ready.prepared, self.deadline.seconds, self.deadline.spent())
+        self.run(ready.prepared, self.deadline.seconds, self.deadline.spent())
         return ready.got
-
-    def _prepare(self, key: Key, signature: Signature) -> _Ready:
-        go, (whole,) = self.go, signature.shape
-        part = whole // go.size if signature.sizes is None else signature.sizes[go.rank]
-        of_root = whole if signature.root == go.rank else 0
-        gives = part if signature.collective in ("all_gather", "gather") else of_root
-        gets = part if signature.collective == "scatter" else whole if go.gets(signature) else 0
-        given, got = np.zeros(gives, signature.dtype), np.zeros(gets, signature.dtype)
-        how = How(got if gets else None)
-        call = Call(signature, how, None, given if gives else None, got.shape if gets else None)
-        prepared = go.prepare(call, self.deadline, inside=True)
-        ready = _Ready(prepared, given.data, got.data)
-        if signature.sizes is None and (whole if signature.collective == "broadcast" else part) <= PADDED:
-            while len(self.kept) >= KEPT:
-                del self.kept[next(iter(self.kept))]
-            self.kept[key] = ready
-        return ready
 
 
 def dumps(obj: Any) -> bytes:
     """Its bytes."""
     return pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)
-
-
-def led(lengths: Sequence[int], data: bytes, room: int) -> bytes:
-    """A head: lengths, and the data that they are of, if there is room for both."""
-    begin = struct.pack(f"{len(lengths)}q", *lengths)
-    return begin + data if len(begin) + len(data) <= room else begin
-
-
-def words(head: memoryview) -> memoryview:
-    """A head, or several, where lengths are read: each head begins with them."""
-    return head.cast("q")
 
 
 def padded(length: int) -> int:

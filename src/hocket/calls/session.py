@@ -83,29 +83,30 @@ class Session:
         else:
             result = self.core.call(prepared, deadline.seconds, deadline.spent())
         if result is NotImplemented:
-            self._ended()
+            self.over()
         return result
 
     def do(self, function: Callable[[], T], text: str, seconds: float, async_op: bool) -> T | Work[T]:
         """Call `function` in its turn, which makes several calls in it by `core.run`; or put it, and give its Work."""
         self.require_usable()
-        run = partial(self._run, function)
+        run = partial(self.in_turn, function)
         if async_op:
             work = self.executor.put(run, text)
             if work is NotImplemented:
-                self._ended()
+                self.over()
             return work
         result = self.executor.do(run, seconds)
         if result is NotImplemented:
             self.fail(Failure(TIMEOUT, -1, "another thread of this rank was still in a call", False), seconds, text)
         return result
 
-    def _ended(self) -> NoReturn:
-        """Raise why the session ended between the look whether it is usable and the call."""
+    def over(self) -> NoReturn:
+        """Raise why a call was not made: most often the session has ended between the look at it and the call."""
         self.require_usable()
         raise GroupBroken("this group is closed")
 
-    def _run(self, function: Callable[[], T]) -> T:
+    def in_turn(self, function: Callable[[], T]) -> T:
+        """What `function` returns, on a thread that has the turn. What it raises ends the group."""
         self.require_usable(inside=True)
         try:
             return function()
