@@ -90,7 +90,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     wanted = "VERSION" if name == "__version__" else name
     if wanted not in _HOME:
-        raise AttributeError(f"module 'hocket' has no attribute {name!r}")
+        raise AttributeError(f"module 'hocket' has no attribute {name!r}{_method(name)}")
     collects = gc.isenabled()
     gc.disable()  # of what modules make nothing is garbage, and to look for some takes a tenth of the time
     try:
@@ -100,6 +100,12 @@ def __getattr__(name: str) -> object:
             gc.enable()
     found = globals()[name] = getattr(module, wanted)
     return found
+
+
+def _method(name: str) -> str:
+    """Where a call is that somebody looks for here."""
+    is_one = not name.startswith("_") and hasattr(import_module(".group", __name__).Group, name)
+    return f": calls are methods of a group, such as hocket.init().{name}" if is_one else ""
 
 
 def __dir__() -> list[str]:

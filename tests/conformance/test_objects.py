@@ -206,7 +206,7 @@ def test_threads_and_calls_in_flight(world: Worlds, size: int) -> None:
 
 
 def shared(group: Any) -> None:
-    """Threads of one rank that make the same calls of one group, in the same buffers, of short objects and long ones."""
+    """Threads of one rank that make the same calls of one group in the same buffers, of short objects and long."""
     interval, wrong = sys.getswitchinterval(), []
     sys.setswitchinterval(1e-6)
 

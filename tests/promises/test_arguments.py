@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.group import elsewhere
 from moments import seconds
 from worlds import World
 
@@ -150,3 +151,9 @@ def test_what_is_refused_leaves_the_group_usable(own: Own, name: str) -> None:
     for kind, text in own(2).run(refused, name, deadline=20):
         assert kind in ("TypeError", "ValueError", "MemoryError"), (kind, text)
         assert text
+
+
+def test_what_other_libraries_call_it_is_named() -> None:
+    for name, here in elsewhere.NAMES.items():
+        assert not hasattr(hocket.Group, name)
+        assert hasattr(hocket.Group, here.partition("(")[0]), here

@@ -259,6 +259,34 @@ def test_one_error_is_one_screen(hocket: Hocket) -> None:
     assert done.stderr.count("hocket.errors.MismatchError: ") == 1
 
 
+def test_a_syntax_error_is_shown_once(hocket: Hocket) -> None:
+    """It has no line that says "Traceback"."""
+    done = hocket.run("run", "-n", "3", hocket.script("print(1"))
+    lines = done.stderr.splitlines()
+    assert lines[:2] == ["hocket run: ranks 0-2 failed: exit code 1", "ranks 0-2:"]
+    assert lines[2].startswith('  File "')
+    assert [line for line in lines if line.startswith("SyntaxError: ")] == lines[-1:]
+    assert len(lines) < 8
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("hocket.init().broadcast_object(lambda: 1)", "PicklingError: Can't pickle <function <lambda> at "),
+        ("hocket.init().all_gather_object(open(__file__))", "TypeError: cannot pickle '_io.TextIOWrapper' object"),
+        (
+            "hocket.init().Get_rank()",
+            "'Group' object has no attribute 'Get_rank'; what you look for is group.rank here",
+        ),
+        ("hocket.init(); hocket.all_reduce(3)", "calls are methods of a group, such as hocket.init().all_reduce"),
+    ],
+)
+def test_a_mistake_shows_no_line_of_hockets(hocket: Hocket, call: str, error: str) -> None:
+    done = hocket.run("run", "-n", "1", hocket.script(f"import hocket\n{call}"))
+    assert error in done.stderr
+    assert "src/hocket" not in done.stderr
+
+
 def test_one_error_of_ranks_in_different_places(hocket: Hocket) -> None:
     """Each line of the program, and the error under them once."""
     script = hocket.script(

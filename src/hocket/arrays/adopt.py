@@ -54,8 +54,11 @@ def adopt(x: Any) -> Array:
     try:
         dtype_code(array.dtype)
     except TypeError as error:
-        objects = "; for objects there are broadcast_object, all_gather_object, send_object and the like"
-        raise TypeError(f"{type(x).__name__}: {error}{objects if array.dtype.kind in 'OSU' else ''}") from None
+        words = f"{type(x).__name__}: {error}"
+        if array.dtype.kind in "OSU":
+            words = f"{type(x).__name__} is no array of numbers: for objects there are broadcast_object, "
+            words += "all_gather_object, send_object and the like"
+        raise TypeError(words) from None
     return array
 
 

@@ -204,7 +204,7 @@ def _ufunc(ufunc: np.ufunc, dtype: Dtype) -> Op:
 
 def _custom_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    if function in (min, max):  # would take the three arguments, write nothing, and have no signature to tell
+    if function in (min, max, sum):  # the first two take three arguments, write nothing, and have no signature to tell
         raise TypeError(f"op is the builtin {name}, which cannot write into out: did you mean {name!r}?")
     try:
         inspect.signature(function).bind(None, None, None)

@@ -52,13 +52,19 @@ def trimmed(error: BaseException) -> Iterator[None]:
     `python -X dev` keeps them."""
     whole = [(link, link.__traceback__) for link in _chain(error)]
     for link, trace in whole:
-        if isinstance(link, (HocketError, TypeError, ValueError)) and not sys.flags.dev_mode:
+        is_told = isinstance(link, (HocketError, TypeError, ValueError, AttributeError)) or _is_pickles(link)
+        if is_told and not sys.flags.dev_mode:
             link.__traceback__ = users_part(trace)
     try:
         yield
     finally:
         for link, trace in whole:
             link.__traceback__ = trace
+
+
+def _is_pickles(error: BaseException) -> bool:
+    """Whether it tells what cannot be pickled. By its name: few programs have imported pickle by then."""
+    return type(error).__module__ in ("pickle", "_pickle")
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -37,7 +37,7 @@ class LastWords:
     def add(self, rank: int, name: str, text: str) -> None:
         """Of a rank, which messages call by that name."""
         begin = text.rfind(_TRACEBACK)
-        found = re.compile(r"^\S", re.MULTILINE).search(text, begin + len(_TRACEBACK)) if begin >= 0 else None
+        found = re.compile(r"^\S", re.MULTILINE).search(text, begin + len(_TRACEBACK) if begin >= 0 else 0)
         at = found.start() if found else len(text)
         error = text[at:] if text.endswith("\n") else text[at:] + "\n"
         key = re.sub(r", for [\d.]+( to [\d.]+)? s$", "", untouched(error.replace(name, "*")), flags=re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 from typing import IO
 
@@ -11,7 +12,8 @@ from ..deadline import Deadline
 TAIL = 1 << 16  # bytes of a rank's errors that are kept
 _PROMPT = 0.05  # seconds that a begun line may wait for its end
 _HELD = 5.0  # seconds that a traceback may wait for the end of its process, which takes some where cores are busy
-_TRACEBACK = b"Traceback (most recent call last):"
+# A SyntaxError of the program itself has no first line.
+_TRACEBACK = re.compile(rb'^(Traceback \(most recent call last\):|  File ".*", line \d+)$', re.MULTILINE)
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
@@ -86,10 +88,11 @@ class Output:
         if not self._held:
             whole, newline, rest = self._waiting.rpartition(b"\n")
             whole += newline
-            at = _begin_of_traceback(whole) if self._holds else -1
-            self._held = at >= 0
-            self._waiting = whole[at:] + rest if self._held else rest
-            self._pass_on(whole[:at] if self._held else whole)
+            found = _TRACEBACK.search(whole) if self._holds else None
+            at = found.start() if found else len(whole)
+            self._held = found is not None
+            self._waiting = whole[at:] + rest
+            self._pass_on(whole[:at])
             self.due = Deadline(_HELD) if self._held else Deadline(_PROMPT) if rest else None
         if len(self._waiting) > TAIL:
             self.flush()
@@ -111,11 +114,6 @@ class Output:
     def _pass_on(self, data: bytes) -> None:
         if data:
             self._sink.write(self._rank, data)
-
-
-def _begin_of_traceback(lines: bytes) -> int:
-    """Where the first line is that begins one; -1 if none does."""
-    return 0 if lines.startswith(_TRACEBACK) else lines.find(b"\n" + _TRACEBACK) + 1 or -1
 
 
 def write(fd: int, data: bytes) -> None:

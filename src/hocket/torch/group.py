@@ -277,7 +277,7 @@ class ProcessGroup(Base):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """As `barrier`; where ranks do not come in time, the others raise CollectiveTimeout, which names them."""
-        seconds = self._seconds(timeout or timedelta(0)) or self._group.timeout
+        seconds = self._group.timeout if timeout is None or timeout < timedelta(0) else timeout.total_seconds()
         self._rounds += 1
         monitored_barrier(self._group, self._rounds, seconds, wait_all_ranks)
 
