@@ -106,6 +106,34 @@ CASES = (
         "hocket run -n 2 objects.py",
     ),
     Case(
+        "unpicklable.py",
+        "An object that cannot be pickled",
+        BEGIN + "group.all_gather_object(open(__file__))\n",
+        "hocket run -n 2 unpicklable.py",
+    ),
+    Case(
+        "comm.py",
+        "A name from another library",
+        BEGIN + "print(group.Get_rank())\n",
+        "hocket run -n 2 comm.py",
+        "[From mpi4py](from_mpi4py.md) and [from torch.distributed](from_torch.md) have tables of all names.",
+    ),
+    Case(
+        "typo.py",
+        "A program that is no Python",
+        BEGIN + "print(group.rank\n",
+        "hocket run -n 4 typo.py",
+    ),
+    Case(
+        "crossed.py",
+        "Two ranks that both receive first",
+        BEGIN
+        + "other = 1 - group.rank\ntheirs = group.recv(other, timeout=1 + 60 * group.rank)\n"
+        + "group.send(np.arange(3), other)\n",
+        "hocket run -n 2 crossed.py",
+        "`group.sendrecv(np.arange(3), other, other)` does both at once.",
+    ),
+    Case(
         "no_room.py",
         "A result that has no room",
         BEGIN + "group.all_gather(np.ones(3), out=np.empty(3))\n",
@@ -128,7 +156,15 @@ CASES = (
         + "        yield reduce(out((at + 1) % n, c), out(at, c))\n"
         + "\n\ngroup.all_reduce(np.ones(8), algorithm=half_a_ring)\n",
         "hocket run -n 4 half.py",
-        "It is found before anything is sent.",
+        "It is found before anything is sent. The line is that of the step that wrote it last, or of the last step.",
+    ),
+    Case(
+        "forgot.py",
+        "An algorithm without a yield",
+        BEGIN
+        + "from hocket.plans import out, reduce\n\n\ndef to_the_first(n):\n    reduce(out(0), out(np.arange(1, n)))\n"
+        + "\n\ngroup.reduce(np.ones(8), algorithm=to_the_first)\n",
+        "hocket run -n 4 forgot.py",
     ),
     Case(
         "alone.py",

@@ -54,6 +54,12 @@ def users_part(trace: TracebackType | None) -> TracebackType | None:
     return result or trace
 
 
+def ends_in_users(trace: TracebackType | None) -> bool:
+    """Whether it was raised in a function that hocket calls, such as an operator, and not by hocket."""
+    *_, (filename, _) = _lines(trace) if trace is not None else [("", 0)]
+    return not _is_own(filename) and not _is_standard(filename)
+
+
 def _is_standard(filename: str) -> bool:
     return filename.startswith(("<frozen ", STANDARD)) and "site-packages" not in filename
 

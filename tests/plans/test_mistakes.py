@@ -98,9 +98,51 @@ def test_what_is_yielded_is_no_step(what: str) -> None:
         made.to_json,
         lambda: hash(made),
     ]
-    for ask in asks:
-        with pytest.raises(PlanError, match=re.escape(f": {text}") + "$"):
+    for number, ask in enumerate(asks):
+        at = f" {line_of(function, 0)}" if number < 2 and " returned " in text else ""  # who has the function
+        with pytest.raises(PlanError, match=re.escape(f": {text}{at}") + "$"):
             ask()
+
+
+def alone() -> Any:
+    yield copy(out(1), inp(0))
+
+
+def itself(n: int) -> Any:
+    alone(n)  # type: ignore[call-arg]
+    yield copy(out(1), inp(0))
+
+
+def test_a_function_of_something_else() -> None:
+    words = (
+        f"broadcast alone over 3 ranks: the algorithm is not a function of the number of ranks {line_of(alone, 0)}: "
+    )
+    for ask in (plan, proved):
+        with pytest.raises(PlanError, match="^" + re.escape(words) + r"alone\(\) takes 0 positional arguments"):
+            ask("broadcast", alone, 3)
+        with pytest.raises(TypeError, match=r"^alone\(\) takes 0"):  # of its own
+            ask("broadcast", itself, 3)
+    with pytest.raises(PlanError, match="is not a function of the number of ranks and the root"):
+        proved("reduce", nothing, 3, 1)
+
+
+def half(n: int) -> Any:
+    for rank in range(1, n):
+        yield reduce(out(0), inp(rank))
+
+
+def test_a_plan_that_ends_wrong_names_the_line_that_did_it() -> None:
+    for change, size in ((half, 2), (half, 4)):  # the last step, of those that never write what is wrong
+        with pytest.raises(PlanError, match=re.escape(f"(no move ever writes it) {line_of(half, 2)}") + "$"):
+            proved("all_reduce", change, size)
+
+    def twice(n: int) -> Any:
+        yield from half(n)
+        yield reduce(out(0), inp(1))
+        yield copy(out(1), out(0))
+
+    with pytest.raises(PlanError, match=re.escape(f"by r0.out[0] += r1.inp[0]) {line_of(twice, 2)}") + "$"):
+        proved("all_reduce", twice, 2)
 
 
 ENDS: dict[str, tuple[Callable[[], Front], str]] = {

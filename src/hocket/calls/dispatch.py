@@ -187,6 +187,7 @@ class Dispatch:
             rows = sizes if sizes is not None and mine is how else root_gives.rows
             parts = split(shape, self.size, rows) if name == "scatter" else None
             signature = self.signature(name, dtype, shape, mine, parts and parts.blocks, root, note=note)
+            signature = replace(signature, known=mine is how)
             gets = parts.shape(self.rank) if parts else shape
             return self.do_inside(Call(signature, mine, mine.out, None, gets, learns=root), deadline)
 

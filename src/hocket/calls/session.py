@@ -321,7 +321,9 @@ class Session:
                 return
             self._leaving = True
         if error is not None:
-            self._break(error, PEER_LOST, f"{self.names[self.rank]} left with {_words(error)}{place_of(error)}")
+            first, newline, rest = _words(error).partition("\n")
+            words = f"{self.names[self.rank]} left with {first}{place_of(error)}{newline}{rest}"
+            self._break(error, PEER_LOST, words)
         if at_exit and self.executor.requests.elsewhere:  # a daemon, which the interpreter does not wait for either
             self.executor.dismiss()
         else:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from ..errors import HocketError, PeerLost
-from ..places import users_part
+from ..places import ends_in_users, users_part
 
 CONSEQUENCE = 76  # EX_PROTOCOL of sysexits.h: a code that programs do not give by themselves
 PATIENCE = 2.0  # seconds that a consequence waits for its cause
@@ -52,8 +52,8 @@ def trimmed(error: BaseException) -> Iterator[None]:
     `python -X dev` keeps them."""
     whole = [(link, link.__traceback__) for link in _chain(error)]
     for link, trace in whole:
-        is_told = isinstance(link, (HocketError, TypeError, ValueError, AttributeError)) or _is_pickles(link)
-        if is_told and not sys.flags.dev_mode:
+        told = isinstance(link, (HocketError, TypeError, ValueError, AttributeError)) or _is_pickles(link)
+        if (told or ends_in_users(trace)) and not sys.flags.dev_mode:
             link.__traceback__ = users_part(trace)
     try:
         yield

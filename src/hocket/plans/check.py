@@ -194,8 +194,9 @@ def _name(buf: int, rank: int, chunk: int) -> str:
 
 
 def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
-    """Why out[chunk] of `rank` is wrong: exactly what came into it, found by following the plan backwards."""
-    memory, writer = Memory(plan, promise), "no move ever writes it"
+    """Why out[chunk] of `rank` is wrong: exactly what came into it, found by following the plan backwards; and the line
+    of the step that wrote it last, or, where none did, of the last step."""
+    memory, writer, line, step = Memory(plan, promise), "no move ever writes it", "", -1
     here = int(memory.address(*(np.array([x]) for x in (OUT, rank, chunk)))[0])
     times = np.zeros(memory.slots)  # how often what is in each slot now ends up in this one
     times[here] = 1
@@ -205,9 +206,10 @@ def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
         for number, items in enumerate(batch.split(memory.items(batch)))
     )
     for batch, number, (row, verb, dst, src, turn) in reversed(tuple(fronts)):
+        step = max(step, batch.first + number)
         if here in dst and writer.startswith("no"):
-            move = batch.all.describe(int(row[dst == here][-1]))
-            writer = f"last written in step {batch.first + number} by {move}"
+            move, written = batch.all.describe(int(row[dst == here][-1])), batch.first + number
+            writer, line = f"last written in step {written} by {move}", plan.line_of(written)
         flow = times[dst]
         times[dst[(verb == COPY) & (turn == 0)]] = 0
         np.add.at(times, src, flow)
@@ -219,7 +221,7 @@ def _explain(plan: Plan, promise: Layout, rank: int, chunk: int) -> str:
     differ = [(int(r), int(c)) for r, c in np.argwhere(came != wanted)]
     said = [_difference(r, c, int(came[r, c]), bool(wanted[r, c])) for r, c in differ[:4]]
     more = f" and {len(differ) - 4} more" if len(differ) > 4 else ""
-    return f"{_name(OUT, rank, chunk)} ends wrong: {', '.join(said)}{more} ({writer})"
+    return f"{_name(OUT, rank, chunk)} ends wrong: {', '.join(said)}{more} ({writer}){line or plan.line_of(step)}"
 
 
 def _difference(rank: int, chunk: int, came: int, wanted: bool) -> str:

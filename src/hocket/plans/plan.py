@@ -217,8 +217,7 @@ def walk(steps: Steps, whose: object, deadline: Deadline | None = None, *, lazil
     meant; CollectiveTimeout between two steps when the deadline has passed.
     """
     if not isinstance(steps, Iterable):
-        said = "returned None: it has no `yield`" if steps is None else f"returned {_short(steps)}"
-        raise PlanError(f"{whose}: the algorithm {said}, and should yield steps")
+        raise no_steps(steps, whose)
     moves, iterator = 0, iter(steps)
     for number, step in enumerate(iterator):
         parts = (step,) if isinstance(step, Front) else step
@@ -242,6 +241,12 @@ def walk(steps: Steps, whose: object, deadline: Deadline | None = None, *, lazil
                 f"{whose} timed out after {deadline}: its algorithm was still making step {number + 1}"
             )
         yield front
+
+
+def no_steps(given: object, whose: object, home: str = "") -> PlanError:
+    """For an algorithm, at `home`, that gives this in the place of steps."""
+    said = "None: it has no `yield`" if given is None else _short(given)
+    return PlanError(f"{whose}: the algorithm returned {said}, and should yield steps{home}")
 
 
 def _line(steps: object) -> str:

@@ -39,6 +39,7 @@ class Signature:
     each: tuple[int, ...] | None = None  # the shape that each rank gives, where that is not the whole vector's
     within: str = ""  # the call that this one serves, where it is not the user's own
     own: bool = False  # the algorithm is none of the book's, and ranks may mean different ones by its name
+    known: bool = True  # what is moved; not to a rank that waits to learn it from a root which is in another call
     note: str = ""  # what the root tells ranks that do not know what they will get: `tell` and `told`
 
     @cached_property
@@ -48,7 +49,7 @@ class Signature:
         words = []
         if self._own_sizes:
             words.append(f"{spelled(self.dtype)}[{', '.join(['...', *map(str, self.shape[1:])])}], sizes=...")
-        elif self.collective != "barrier":
+        elif self.collective != "barrier" and self.known:
             words.append(f"{spelled(self.dtype)}{list(self.shape if self.each is None else self.each)}")
         words += [f"op={self.op!r}"] if spec.reduces else []
         words += [f"root={self.root}"] if spec.rooted else []

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ...deadline import Deadline
+from ...errors import PlanError
 from ..collectives import find
-from ..plan import INP, OUT, Front, Kept, Plan, Steps, extent, walk
+from ..plan import INP, OUT, Front, Kept, Plan, Steps, extent, no_steps, walk
 from . import (
     binomial_tree,
     brent_kung,
@@ -175,7 +176,7 @@ def make(
     collective: str, name: str, function: Algorithm, size: int, root: int, deadline: Deadline | None = None
 ) -> Plan:
     """The plan with its steps made once and stored, however often they are then asked for."""
-    source = _source(collective, function, size, root)
+    source = _source(collective, name, function, size, root)
     steps = Kept.of(source, f"{collective} {name} over {size} ranks", deadline)
     return Plan(collective, name, size, root, _chunks(collective, steps, size), lambda: steps)
 
@@ -183,23 +184,47 @@ def make(
 @lru_cache(maxsize=256)
 def streamed(collective: str, name: str, function: Algorithm, size: int, root: int) -> Plan:
     """The plan whose steps are made anew each time."""
-    source = _source(collective, function, size, root)
+    source = _source(collective, name, function, size, root)
     steps = walk(source(), f"{collective} {name} over {size} ranks", lazily=True)
     return Plan(collective, name, size, root, _chunks(collective, steps, size), source)
 
 
-def _source(collective: str, function: Algorithm, size: int, root: int) -> Callable[[], Steps]:
+def _source(collective: str, name: str, function: Algorithm, size: int, root: int) -> Callable[[], Steps]:
     spec = find(collective)
     if size < 1 or not 0 <= root < size or (root and not spec.rooted):
         raise ValueError(f"{collective} cannot be over {size} ranks with root {root}")
-    to = (np.arange(size) + root) % size
+    to, whose = (np.arange(size) + root) % size, f"{collective} {name} over {size} ranks"
 
     def source() -> Steps:
         if root == 0:
-            return function(size)
-        return function(size, root) if spec.reduces else onto(function(size), to, to if spec.blocks else None)
+            return _asked(function, whose, size)
+        if spec.reduces:
+            return _asked(function, whose, size, root)
+        return onto(_asked(function, whose, size), to, to if spec.blocks else None)
 
     return source
+
+
+def _asked(function: Algorithm, whose: str, *arguments: int) -> Steps:
+    """The steps of an algorithm. Raises PlanError where it is no function of its arguments, or gives none."""
+    try:
+        steps = function(*arguments)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # in the function, and not in the call of it
+        asked = "the number of ranks" if len(arguments) == 1 else "the number of ranks and the root"
+        raise PlanError(f"{whose}: the algorithm is not a function of {asked}{_home(function)}: {error}") from None
+    if not isinstance(steps, Iterable):
+        raise no_steps(steps, whose, _home(function))
+    return steps
+
+
+def _home(function: Algorithm) -> str:
+    """Where it is written, " (file.py:7)", if that can be known."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
 
 
 def _chunks(collective: str, fronts: Iterable[Front], size: int) -> int:
