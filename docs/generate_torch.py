@@ -81,9 +81,30 @@ again over the new one. Ranks are renumbered; backend and timeout stay. Nothing 
 which groups made later meet is a new TCPStore of the new rank 0, at one address of its host, and at loopback where all
 ranks are on one. Wrappers of DDP let go of their parameters; subgroups and meshes are to be made anew.
 `torch.distributed.group.WORLD.history` tells who was lost, and why.
-[examples/elastic_ddp.py](../examples/elastic_ddp.py) trains so, and ends with what it would have learnt undisturbed. It
-is for models that every rank has whole: of what is sharded (FSDP, tensor parallel), a lost rank's part is lost.
-Of launchers, `torchrun` and `hocket run` end all ranks when one dies; ranks that are started one by one go on.
+It is for models that every rank has whole: of what is sharded (FSDP, tensor parallel), a lost rank's part is lost.
+Of launchers, `torchrun` ends all ranks when one dies, and so does `hocket run` without `--min-ranks` or
+`--max-restarts`; ranks that are started one by one go on.
+
+Others come, new ones or those that were started again:
+
+```python
+hocket.torch.init()  # init_process_group("hocket"); who was started again by `hocket run --max-restarts` joins the others
+...
+if hocket.torch.pending():  # the same number on all ranks
+    hocket.torch.grow()  # as recover(), but with those that wait, which get the ranks behind the present ones
+```
+
+`hocket.torch.join()` begins `torch.distributed` in a process that comes later: where the launcher's variables or
+`HOCKET_RENDEZVOUS` say, and with the job's `HOCKET_SECRET` ([the details](failures.md#others-come)). Backend and timeout
+are those of the others; the weights it gets from them, as who recovers does. `grow()` recovers first where an error has
+ended the group, and `grow(4)` waits until there are four ranks.
+
+[examples/elastic_ddp.py](../examples/elastic_ddp.py) loses a rank, takes it in again when it has been started anew, and
+ends with what it would have learnt undisturbed:
+
+```sh
+hocket run -n 3 --max-restarts 3 examples/elastic_ddp.py --lose 40 --all
+```
 
 Torch 2.13 has no `reconfigure` of process groups: what it has is `shrink_group`, for backends that can do it, of which
 NCCL is the only one in torch, and hocket none.

@@ -1,11 +1,12 @@
-"""Train with DistributedDataParallel, and go on with the ranks that are left when one is lost.
+"""Train with DistributedDataParallel; go on with the ranks that are left when one is lost, and take in those that come.
 
     python examples/elastic_ddp.py                                           # alone
     hocket run -n 3 --min-ranks 1 examples/elastic_ddp.py --lose 40          # the third is lost
+    hocket run -n 3 --max-restarts 3 examples/elastic_ddp.py --lose 40 --all # it is started again, and joins the others
 
 `--lose 40` has the last rank kill itself in step 40, so that there is something to see; any rank may be killed at any
-time, in whatever way. A step learns from the same images however many ranks share them: so the result is what it would
-have been. Needs torch and scikit-learn.
+time, in whatever way. `--all` has the last step wait for those that are missing. A step learns from the same images
+however many ranks share them: so the result is what it would have been. Needs torch and scikit-learn.
 """
 
 import argparse
@@ -53,14 +54,19 @@ def caught_up(model, optimizer, step):
     return max(steps)
 
 
-def train(model, optimizer, data, steps, lose):
-    """Every step once, whoever is lost meanwhile."""
+def train(model, optimizer, data, steps, lose, size):
+    """Every step once, whoever is lost meanwhile, and whoever comes; the last one by `size` ranks at least."""
     step = 0
     while step < steps:
         try:
             step = caught_up(model, optimizer, step)
             network = DistributedDataParallel(model)
             while step < steps:
+                least = size if step == steps - 1 else 0
+                if dist.get_world_size() < least or hocket.torch.pending():
+                    hocket.torch.grow(least)
+                    say(f"step {step}: others have come")
+                    break
                 optimizer.zero_grad()
                 value = loss(network, data, step)
                 if step in lose:
@@ -70,27 +76,34 @@ def train(model, optimizer, data, steps, lose):
                 value.backward()
                 optimizer.step()
                 step += 1
-        except hocket.HocketError:  # noqa: PERF203
+        except hocket.HocketError:
             lost = hocket.torch.recover().history[-1]
-            if dist.get_rank() == 0:
-                print(f"step {step}: lost {', '.join(lost.names)}; ranks left: {dist.get_world_size()}", flush=True)
+            say(f"step {step}: lost {', '.join(lost.names)}")
+
+
+def say(what):
+    if dist.get_rank() == 0:
+        print(f"{what}; ranks: {dist.get_world_size()}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=180)
     parser.add_argument("--lose", type=int, nargs="*", default=[], metavar="STEP", help="where the last rank dies")
+    parser.add_argument("--all", action="store_true", help="the last step waits for as many ranks as began")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}.items():
         os.environ.setdefault(name, str(value))
 
-    dist.init_process_group("hocket")
+    hocket.torch.init()
+    lose = [] if int(os.environ.get("HOCKET_RESTARTS", 0)) else arguments.lose
     torch.manual_seed(0)
     data, (images, labels) = load()
     layers = [nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
     model = nn.Sequential(*layers)
-    train(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), data, arguments.steps, arguments.lose)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    train(model, optimizer, data, arguments.steps, lose, arguments.all * int(os.environ["WORLD_SIZE"]))
 
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     everyones = [torch.empty_like(weights) for _ in range(dist.get_world_size())]

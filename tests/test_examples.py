@@ -87,6 +87,12 @@ def test_elastic_ddp() -> None:
     assert undisturbed >= 95
     output, errors, accuracy = trained(*HOCKET_RUN, "3", "--min-ranks", "1", program, "--lose", "40")
     assert "killed by SIGKILL; the others go on (2 ranks, at least 1 is needed)" in errors
-    assert re.search(r"^step 40: lost rank 2 \(pid \d+ on .*\); ranks left: 2\n", output), output
+    assert re.search(r"^step 40: lost rank 2 \(pid \d+ on .*\); ranks: 2\n", output), output
     assert "bit-identical, ranks: 2" in output
     assert abs(accuracy - undisturbed) < 1  # it learnt from the same images, up to rounding
+
+    output, errors, accuracy = trained(*HOCKET_RUN, "3", "--max-restarts", "3", program, "--lose", "40", "--all")
+    assert "killed by SIGKILL; started again (1 of 3)" in errors
+    assert re.search(r"^step \d+: others have come; ranks: 3\n", output, re.MULTILINE), output
+    assert "bit-identical, ranks: 3" in output
+    assert abs(accuracy - undisturbed) < 1

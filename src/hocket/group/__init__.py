@@ -267,7 +267,7 @@ def init(
         foreign, config = ForeignStore(rendezvous), Config.in_store(given)
     seconds, protects = _started(config, timeout, protect)
     if config.restarts:
-        return _enter(Porch(config, foreign), seconds, seconds, protects)
+        return entered(Porch(config, foreign), seconds, seconds, protects)
     group = assemble(config.rank, config.size, seconds, lambda fd: meet(config, fd, seconds, foreign), protect=protects)
     if config.launcher not in (HOCKET_RUN, "none"):
         announce()
@@ -298,7 +298,7 @@ def join(
     else:
         foreign, config = ForeignStore(rendezvous), Config.in_store(replace(given, rank=0, size=2))
     seconds, protects = _started(config, timeout, protect)
-    return _enter(Porch(config, foreign), seconds, seconds, protects)
+    return entered(Porch(config, foreign), seconds, seconds, protects)
 
 
 def again(group: Group, patience: float) -> Group:
@@ -307,10 +307,11 @@ def again(group: Group, patience: float) -> Group:
         raise RendezvousError("this rank cannot join the others anew: their group is none that hocket.init made")
     porch = group._porch.again()
     group.close()
-    return _enter(porch, patience, group.timeout, group.protect)
+    return entered(porch, patience, group.timeout, group.protect)
 
 
-def _enter(porch: Porch, patience: float, timeout: float, protect: bool) -> Group:
+def entered(porch: Porch, patience: float, timeout: float, protect: bool) -> Group:
+    """The group that takes this process in, which waits at that porch for so many seconds."""
     prometheus.serve(lambda: list(_open))
     group = enter(porch, Deadline(patience), lambda rank, links, wire: formed(rank, links, timeout, wire, protect))
     group._porch = porch

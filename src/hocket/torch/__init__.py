@@ -15,10 +15,11 @@ import torch.distributed as dist
 
 from . import functional
 from .group import ProcessGroup
+from .growth import grow, init, join, pending
 from .mixed import Mixed, elsewhere
 from .recovery import given, recover
 
-__all__ = ["ProcessGroup", "recover"]
+__all__ = ["ProcessGroup", "grow", "init", "join", "pending", "recover"]
 
 
 def _create(options: Any, backend_options: Any = None) -> ProcessGroup:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,7 @@ from .profiling import event, followed
 from .uncompiled import uncompiled
 from .work import DONE, Collective, Done, Pending, Tensors, Transfer
 
+T = TypeVar("T")
 Job = Callable[[float | None], object]  # told how many seconds it may take
 
 _NO_TIMEOUT = timedelta(0)
@@ -85,6 +86,10 @@ class Base(dist.ProcessGroup):
             return Collective(outputs, self._executor.put(perform, text))
         self._executor.do(perform, _LONG)
         return DONE
+
+    def in_turn(self, function: Callable[[], T]) -> T:
+        """What `function` returns, which makes calls of the group, after all that this rank has put before."""
+        return self._executor.do(function, _LONG)
 
     # ---- life, and what torch asks about a group ---------------------------------------------------------------------
 

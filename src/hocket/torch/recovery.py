@@ -1,8 +1,8 @@
-"""How a program goes on, in torch's world, with the ranks that are left.
+"""How a program goes on, in torch's world, with the ranks that are left, and with those that come (`growth`).
 
 ```
-recover   hocket's group gives its ranks that are left a new one: the same members on all of them
-meet      the first of them holds a store for the groups to come, and tells the others where
+recover   hocket's group gives its ranks that are left a new one: the same members on all of them; or it has grown
+meet      the first of them holds a store for the groups to come, and tells the others where, and what else is so here
 destroy   torch's groups end, with all that is in flight in them
 init      torch.distributed begins again, over the new group
 ```
@@ -11,11 +11,12 @@ init      torch.distributed begins again, over the new group
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
 from datetime import timedelta
+from typing import NamedTuple
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
@@ -44,53 +45,77 @@ def recover(timeout: float | None = None, *, allow_minority: bool = False) -> Pr
     A DDP model is to be wrapped anew: `model = DDP(model.module)`. Ranks may differ by the step that failed:
     examples/elastic_ddp.py shows how they take its result from the rank that is furthest.
     """
-    old = c10d._get_default_group()
-    if not isinstance(old, ProcessGroup):
-        raise TypeError(f"recover() is for a default group of hocket's, and this one is of {dist.get_backend()}")
+    old = default("recover")
     deadline = Deadline(old._group.timeout if timeout is None else timeout)
+    recovered = lambda: old._group.recover(timeout, allow_minority=allow_minority)  # noqa: E731
+    return begin(recovered, deadline, allow_minority=allow_minority)
 
-    def left(group: Group, seconds: float | None) -> tuple[Group, dist.Store]:
-        group = undo.enter_context(group.recover(seconds, allow_minority=allow_minority))
-        try:
-            return group, _meet(group, deadline)
-        except (HocketError, dist.DistError):  # another rank is lost
-            return left(group, deadline.left() or _SOON)
 
+def default(what: str) -> ProcessGroup:
+    """The default group. Raises ValueError where there is none, and TypeError where it is not hocket's."""
+    group = c10d._get_default_group()
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"{what}() is for a default group of hocket's, and this one is of {dist.get_backend()}")
+    return group
+
+
+def begin(make: Callable[[], Group], deadline: Deadline, *, allow_minority: bool = False) -> ProcessGroup:
+    """Begin torch.distributed, anew where it has begun, over the group that `make` makes, or over what is left of it
+    where ranks of it are lost before that."""
     with ExitStack() as undo:  # whoever fails in the middle of it leaves, and the others are told
-        group, store = left(old._group, timeout)
-        _begin(store, group, dist.get_backend(), old.bound_device_id)
+        group = undo.enter_context(make())
+        while True:
+            try:
+                place = _meet(group, deadline)
+                break
+            except (HocketError, dist.DistError):  # another rank is lost
+                seconds = deadline.left() or _SOON
+                group = undo.enter_context(group.recover(seconds, allow_minority=allow_minority))
+        _begin(place, group)
         undo.pop_all()
     new = c10d._get_default_group()
     assert isinstance(new, ProcessGroup)
     return new
 
 
-def _meet(group: Group, deadline: Deadline) -> dist.Store:
-    """Where the ranks of later groups will meet: a store of torch's, at an address of rank 0, which holds it."""
-    held, place = None, None
+class _Place(NamedTuple):
+    """Where the ranks of later groups will meet, what backend all have, and how long their calls may take."""
+
+    store: dist.Store
+    backend: str
+    timeout: float
+
+
+def _meet(group: Group, deadline: Deadline) -> _Place:
+    """In a store of torch's, at an address of rank 0, which holds it, and tells newcomers what the others know."""
+    held, told = None, None
     if group.rank == 0:
         far = own_address(job_route(), job_sockets().interface) if group.topology.hosts > 1 else ""
         listener = listen(far or "tcp://127.0.0.1:0")
-        host, port, *_ = place = listener.getsockname()
+        host, port, *_ = listener.getsockname()
         held = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-    host, port, *_ = group.broadcast_object(place, timeout=max(deadline.left(), _SOON))
+        told = host, port, dist.get_backend() if dist.is_initialized() else "hocket", group.timeout
+    host, port, backend, timeout = group.broadcast_object(told, timeout=max(deadline.left(), _SOON))
     store = held or dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=SLACK))
-    store.set_timeout(timedelta(seconds=group.timeout))
-    return store
+    store.set_timeout(timedelta(seconds=timeout))
+    return _Place(store, backend, timeout)
 
 
-def _begin(store: dist.Store, group: Group, backend: str, device: torch.device | None) -> None:
+def _begin(place: _Place, group: Group) -> None:
     """End torch's groups, and make the default one anew. What is in flight in a group whose ranks are all alive may
     never be answered, and is not waited for."""
-    groups = list(c10d._world.pg_map)
-    _let_go(groups)
-    for each in reversed(groups):
-        each.abort()
-    dist.destroy_process_group()
-    place = {"store": store, "rank": group.rank, "world_size": group.size}
+    groups, device = list(c10d._world.pg_map), None
+    if dist.is_initialized():
+        device = c10d._get_default_group().bound_device_id
+        _let_go(groups)
+        for each in reversed(groups):
+            each.abort()
+        dist.destroy_process_group()
+    group.timeout = place.timeout
+    where = {"store": place.store, "rank": group.rank, "world_size": group.size}
     handed = given.set(group)
     try:
-        dist.init_process_group(backend, **place, timeout=timedelta(seconds=group.timeout), device_id=device)
+        dist.init_process_group(place.backend, **where, timeout=timedelta(seconds=place.timeout), device_id=device)
     finally:
         given.reset(handed)
 
