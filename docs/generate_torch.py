@@ -88,16 +88,16 @@ Of launchers, `torchrun` ends all ranks when one dies, and so does `hocket run` 
 Others come, new ones or those that were started again:
 
 ```python
-hocket.torch.init()  # init_process_group("hocket"); who was started again by `hocket run --max-restarts` joins the others
+hocket.torch.init()  # init_process_group("hocket"); who was started again by `hocket run` joins the others
 ...
 if hocket.torch.pending():  # the same number on all ranks
     hocket.torch.grow()  # as recover(), but with those that wait, which get the ranks behind the present ones
 ```
 
 `hocket.torch.join()` begins `torch.distributed` in a process that comes later: where the launcher's variables or
-`HOCKET_RENDEZVOUS` say, and with the job's `HOCKET_SECRET` ([the details](failures.md#others-come)). Backend and timeout
-are those of the others; the weights it gets from them, as who recovers does. `grow()` recovers first where an error has
-ended the group, and `grow(4)` waits until there are four ranks.
+`HOCKET_RENDEZVOUS` say, and with the job's `HOCKET_SECRET` ([the details](failures.md#others-come)). Backend and
+timeout are those of the others; the weights it gets from them, as who recovers does. `grow()` recovers first where an
+error has ended the group, and `grow(4)` waits until there are four ranks.
 
 [examples/elastic_ddp.py](../examples/elastic_ddp.py) loses a rank, takes it in again when it has been started anew, and
 ends with what it would have learnt undisturbed:
@@ -106,8 +106,26 @@ ends with what it would have learnt undisturbed:
 hocket run -n 3 --max-restarts 3 examples/elastic_ddp.py --lose 40 --all
 ```
 
-Torch 2.13 has no `reconfigure` of process groups: what it has is `shrink_group`, for backends that can do it, of which
-NCCL is the only one in torch, and hocket none.
+## Members that the program names
+
+Torch 2.14 has an interface for those that keep the book of who belongs to a job themselves, as torchft does; it is
+experimental there:
+
+```python
+dist.init_process_group("hocket", enable_reconfigure=True)  # meets nobody yet; calls raise until there are members
+uuid, handles = exchanged(dist._get_reconfigure_handle())  # however the program does that
+dist._reconfigure(uuid=uuid, handles=handles).wait()  # ranks in the order of the handles; of a set, in any
+```
+
+Fewer, more, other members, two groups that were apart, one alone: each `_reconfigure` leaves the group that there was,
+whatever is in flight in it, and forms another one. Rank and size are what they are in that. A handle is where this
+process listens for the others, sealed with the job's secret: good for one `_reconfigure`, after which there is a new
+one. No store is asked. Who has given its handle and does not come is named by the Work's error, at once where it has
+died, else at the deadline; `abort()` leaves the group and keeps all that another one needs, and `get_error()` tells of
+what kind the error was. It is for a group of hocket alone, not for one of several backends. The tests call it through
+torch where that has it; they have passed with torch 2.14.1.
+
+Torch's `shrink_group` is for backends that can do it, of which NCCL is the only one in torch, and hocket none.
 
 ## Beside a backend for GPUs
 

@@ -17,6 +17,7 @@ from . import functional
 from .group import ProcessGroup
 from .growth import grow, init, join, pending
 from .mixed import Mixed, elsewhere
+from .reconfiguration import Reconfigurable
 from .recovery import given, recover
 
 __all__ = ["ProcessGroup", "grow", "init", "join", "pending", "recover"]
@@ -26,6 +27,10 @@ def _create(options: Any, backend_options: Any = None) -> ProcessGroup:
     """What torch calls for every new group, on each of its ranks."""
     place = options.store, options.group_rank, options.group_size, options.timeout.total_seconds(), given.get()
     others = elsewhere()
+    if getattr(options, "enable_reconfigure", False):  # torch 2.14 and newer
+        if others is not None:
+            raise ValueError('enable_reconfigure is for a group of one backend: "hocket"')
+        return Reconfigurable(*place[:4])
     return ProcessGroup(*place) if others is None else Mixed(*place, others)
 
 
