@@ -14,7 +14,8 @@ import pytest
 import hocket
 from hocket.group import elastic
 from moments import Signs, stopped
-from worlds import Died, World, raised
+from ports import free_ports
+from worlds import TRANSPORTS, Died, World, first_host, raised
 
 Own = Callable[[int], World]
 SECRET = "of those that meet here"
@@ -244,6 +245,33 @@ def test_newcomers_get_the_state(own: Own, tmp_path: Path, signs: Signs) -> None
     assert all(size == 4 for size, _ in seen), seen
     assert [first for _, first in seen[:2]] == [0, 0]
     assert all(first > 3 for _, first in seen[2:])
+
+
+def too_late(_: Any, place: str, signs: Signs) -> str:
+    """One comes when the others have made their last commit."""
+
+    def last(group: Any, state: dict[str, Any]) -> Iterator[None]:
+        state["x"] += group.all_reduce(1)
+        yield
+        signs.give("done")
+        while not group.pending():
+            pass
+
+    meeting = {"rendezvous": place, "secret": SECRET}
+    if me() == 2:
+        signs.wait("done", 60)
+        return str(raised(hocket.RendezvousError, hocket.join, 1000, **meeting))
+    state = {"x": 0}
+    hocket.elastic(state, last, group=hocket.init(30, rank=me(), size=2, **meeting))
+    return str(state["x"])
+
+
+@pytest.mark.parametrize("kind", ["file", "tcp"])
+def test_who_waits_when_all_is_done_is_told(own: Own, signs: Signs, tmp_path: Path, transport: str, kind: str) -> None:
+    host = first_host() if TRANSPORTS[transport].layout else "127.0.0.1"
+    place = f"file://{tmp_path}/porch" if kind == "file" else f"tcp://{host}:{free_ports(1)[0]}"
+    words = "this rank was not let in: all others have ended"
+    assert outcomes(own, 3, too_late, place, signs) == ["2", "2", words]
 
 
 def wakes(_: Any, folder: str, signs: Signs) -> Any:

@@ -182,6 +182,8 @@ class _Loop:
         end.make(self.group.timeout)
         if not end.counts:
             self.group.barrier()  # raises why
+        if self.group._porch is not None and self.group.rank == self.group._host:
+            self.group._porch.no_more()
 
     def _commit(self) -> None:
         self._saved.take(self._state)

@@ -180,6 +180,13 @@ class Porch:
         for caller in late:
             self._tell(caller.number, _refusal("it did not link with the others in time", is_final=False))
 
+    def no_more(self) -> None:
+        """Tell all that wait now that nobody will let them in any more."""
+        self._again = self._probed = Deadline(0.0)
+        with suppress(RendezvousError):
+            for caller in self.waiting():
+                self._tell(caller.number, _refusal("all others have ended"))
+
     def filled(self, admission: Admission) -> None:
         """It has come about: nobody in it waits any more."""
         self.admitted.update(admission.admitted, (Card.unpack(card).address for card in admission.cards))
