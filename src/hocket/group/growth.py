@@ -8,7 +8,8 @@ linked    members tell each other, in the old group, whether they could
 commit    a call of the new group: when one rank has come through it, it is everybody's
 ```
 
-What fails before that call leaves the old group as it was, and those that wait go on waiting. What fails in it ends
+What fails before that call leaves the old group as it was, and those that wait go on waiting. Where a member has no
+memory or no descriptors left for it, all members are told so, and raise. What fails in that call ends
 the new group, on all of its ranks in one way, so that they know alike whether anybody came through. If so it is their
 group, and in its next call they hear that it has ended; else it has never been. Those that have lost sight of most of
 it do not know, and do not go back to the old group, in which they might be the majority.
@@ -20,9 +21,10 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 from ..deadline import Deadline
@@ -32,10 +34,10 @@ from ..rendezvous.doors import Door
 from ..rendezvous.links import Links, Terms, meet_at
 from ..rendezvous.mesh import Look
 from ..rendezvous.porch import Admission, Caller, Porch
-from ..rendezvous.sockets import explained
+from ..rendezvous.sockets import explained, reason
 from ..run.native import create_outbox
 from .member import Member
-from .recovery import is_majority
+from .recovery import is_majority, is_own
 
 _GROW = "grow()"
 _FORMING = 5.0  # seconds at most for those that wait to link: who does not is gone, or stopped, and may come again
@@ -96,6 +98,8 @@ class Growth(Generic[G]):
         self._wire = group._go.native.topology.wire
         self._links, self._porch, self._make, self._within = group._links, porch, make, within
         self._calls, self._objects = group._calls, group._objects
+        self._me = group._links.name(group.rank)
+        self._lacks = ""  # why this rank cannot link, where it is nobody else's fault
         self._missing: list[int] = []  # of the ranks that are to link
         self._linked: Links | None = None  # of no group yet
         self._made: G | None = None
@@ -133,22 +137,47 @@ class Growth(Generic[G]):
         """The group with those that wait now, which is to be their group from now on; None where it did not come about,
         and something has been done about that."""
         terms = self._links.terms or self._porch.terms
-        with explained("this group cannot grow"), closing(self._porch.door(deadline)) as door:
-            card = terms.card(door, self._rank).pack()
-            members = self._objects.collect(card, self._within, at_least(deadline))
+        with ExitStack() as undo, explained("this group cannot grow"):
+            door, card = None, b""
+            with self._own():
+                door = undo.enter_context(closing(self._porch.door(deadline)))
+                card = terms.card(door, self._rank).pack()
+            members = self._told_all(card, deadline)
             text = self._admit(members, terms).pack() if self._rank == self._host else b""
             admission = Admission.unpack(self._objects.tell(text, self._within, at_least(deadline), self._host))
             if len(admission.cards) == self._size:
                 return None
-            limit = Deadline(min(deadline.left() / 2, _FORMING))
-            self._in_turn(lambda: self._link(door, admission._replace(rank=self._rank), terms, limit), deadline)
+            assert door is not None
+            limit, mine = Deadline(min(deadline.left() / 2, _FORMING)), admission._replace(rank=self._rank)
+            self._in_turn(partial(self._link, door, mine, terms, limit), deadline)
             if self._all_linked(deadline) and self._linked is not None:
                 return self._committed(self._linked, admission, limit)
         self.abandon()
         return None
 
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """What this rank cannot do for lack of memory or descriptors is what it tells the others in `_told_all`."""
+        try:
+            yield
+        except (OSError, RendezvousError) as error:
+            if not is_own(error):
+                raise
+            self._lacks = f"this group cannot grow; {self._me} says: {reason(error)}"
+
+    def _told_all(self, what: bytes, deadline: Deadline) -> list[bytes]:
+        """What each member tells all. Raises RendezvousError on all of them where one lacks something instead."""
+        mine = b"!" + self._lacks.encode() if self._lacks else b"." + what
+        told = self._objects.collect(mine, self._within, at_least(deadline))
+        for words in told:
+            if words.startswith(b"!"):
+                self.told = True
+                raise RendezvousError(words[1:].decode())
+        return [words[1:] for words in told]
+
     def _link(self, door: Door, admission: Admission, terms: Terms, limit: Deadline) -> None:
-        self._linked = link(door, admission, terms, limit, self._look)
+        with self._own():
+            self._linked = link(door, admission, terms, limit, self._look)
 
     def abandon(self, error: BaseException | None = None) -> None:
         """Those that were linked are not to wait for this rank; which may be in the middle of anything."""
@@ -163,7 +192,7 @@ class Growth(Generic[G]):
     def _all_linked(self, deadline: Deadline) -> bool:
         """Whether all members have; who did not come to them is sent away."""
         mine = [True, []] if self._linked is not None else [False, self._missing]
-        told = self._objects.collect(json.dumps(mine).encode(), self._within, at_least(deadline))
+        told = self._told_all(json.dumps(mine).encode(), deadline)
         linked, missed = zip(*map(json.loads, told), strict=True)
         if self._rank == self._host:
             late = {rank - self._size for ranks in missed for rank in ranks if rank >= self._size}
@@ -242,13 +271,16 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
 
 
 def link(door: Door, admission: Admission, terms: Terms, limit: Deadline, look: Look = None) -> Links | None:
-    """With all that the admission names; None where that is not possible."""
+    """With all that the admission names; None where that is not possible. Raises OSError and RendezvousError where this
+    rank has no memory or no descriptors for it."""
     cards = [replace(Card.unpack(card), rank=rank) for rank, card in enumerate(admission.cards)]
     fd = create_outbox(len(cards))
     try:
         with explained("no links"):
             links = meet_at(door, cards, admission.rank, fd, terms, limit, look)
-    except RendezvousError:
+    except RendezvousError as error:
+        if is_own(error):
+            raise
         return None
     finally:
         os.close(fd)

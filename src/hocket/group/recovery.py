@@ -117,7 +117,7 @@ class Recovery:
                 try:
                     links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
                 except (HocketError, OSError) as error:
-                    if _is_own(error):  # the others need not try again and again: they go on without this rank
+                    if is_own(error):  # the others need not try again and again: they go on without this rank
                         raise
             if links is None:
                 self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
@@ -230,7 +230,7 @@ class Recovery:
         return note.attempt > self._attempt or (note.attempt == self._attempt and not note.card)
 
 
-def _is_own(error: BaseException) -> bool:
+def is_own(error: BaseException) -> bool:
     """Whether this rank has no memory or descriptors left, which is nobody else's fault."""
     causes = (error, error.__cause__)
     return any(isinstance(each, OSError) and each.errno in (*USED_UP, ENOMEM, ENOSPC) for each in causes)

@@ -149,15 +149,15 @@ class Porch:
             with explained("nobody can join this group"):
                 self._store = self._store or self._open()
                 self._read(self._store)
+                self._callers = [one for one in self._callers if one.card.address not in self.admitted]
+                if not self._probed.left():
+                    here = whereabouts()
+                    self._callers = [one for one in self._callers if _is_there(one.card, here)]
+                    self._probed = Deadline(_PROBES)
         except RendezvousError as error:
             self.close()
             self._failed, self._again = error, Deadline(_OPENS)
             raise
-        self._callers = [one for one in self._callers if one.card.address not in self.admitted]
-        if not self._probed.left():
-            here = whereabouts()
-            self._callers = [one for one in self._callers if _is_there(one.card, here)]
-            self._probed = Deadline(_PROBES)
         self._failed, self._again = None, Deadline(_LOOKS)
         return self._callers
 
