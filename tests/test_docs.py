@@ -88,7 +88,7 @@ BEFORE = r"^(?:sudo |\w+=\S+ |srun (?:-\S+ \S+ )*|ulimit [^;]*; )*(?:python3? -m
 COMMAND = re.compile(f"{BEFORE}hocket (.*?)(?: +(?:#|&& |\\| ).*)?$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [p for p in EVERY if p.name not in ("api.md", "errors.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [p for p in EVERY if p.name not in ("api.md", "errors.md")], ids=lambda p: p.name)
 def test_what_a_program_uses_is_there(page: Path) -> None:
     """Also in blocks that are a part of a program, and in those that need a cluster. Not in errors.md, which is made by
     running programs with mistakes."""
