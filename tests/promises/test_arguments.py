@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.group import elsewhere
+from hocket.launch import elsewhere
 from moments import seconds
 from worlds import World
 
@@ -157,3 +157,4 @@ def test_what_other_libraries_call_it_is_named() -> None:
     for name, here in elsewhere.NAMES.items():
         assert not hasattr(hocket.Group, name)
         assert hasattr(hocket.Group, here.partition("(")[0]), here
+    assert not hasattr(hocket.Group, "__getattr__")  # with which it takes longer to find what there is, in each call

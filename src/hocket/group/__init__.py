@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy.typing as npt
 
@@ -38,7 +38,6 @@ from ..run.native import Ends, Native
 from ..tuning.profile import Profile
 from ..tuning.topology import Topology
 from ..tuning.wire import measure
-from .elsewhere import missing
 from .growth import enter
 from .letters import Letters
 from .membership import Membership, assembled
@@ -115,11 +114,6 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         self._objects = Objects(self._go, self._messages)
         _open.add(self)
         _sessions.add(self._calls)
-
-    if not TYPE_CHECKING:  # for which all names would exist then
-
-        def __getattr__(self, name: str) -> Any:
-            raise AttributeError(missing(name), name=name, obj=self)
 
     @property
     def transports(self) -> tuple[str, ...]:

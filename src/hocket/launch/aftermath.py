@@ -49,17 +49,25 @@ def is_consequence(error: BaseException | None) -> bool:
 @contextmanager
 def trimmed(error: BaseException) -> Iterator[None]:
     """Without hocket's own lines in its traceback, and in those that it came from: to a user they are no news.
-    `python -X dev` keeps them."""
-    whole = [(link, link.__traceback__) for link in _chain(error)]
-    for link, trace in whole:
+    `python -X dev` keeps them. With the name that something has here, where it was asked for by another one."""
+    whole = [(link, link.__traceback__, link.args) for link in _chain(error)]
+    for link, trace, words in whole:
         told = isinstance(link, (HocketError, TypeError, ValueError, AttributeError)) or _is_pickles(link)
         if (told or ends_in_users(trace)) and not sys.flags.dev_mode:
             link.__traceback__ = users_part(trace)
+        if isinstance(link, AttributeError) and words:
+            link.args = (f"{words[0]}{_hint(link)}", *words[1:])
     try:
         yield
     finally:
-        for link, trace in whole:
-            link.__traceback__ = trace
+        for link, trace, words in whole:
+            link.__traceback__, link.args = trace, words
+
+
+def _hint(error: AttributeError) -> str:
+    from .elsewhere import hint  # which few programs need
+
+    return hint(error)
 
 
 def _is_pickles(error: BaseException) -> bool:

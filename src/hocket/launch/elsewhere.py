@@ -1,4 +1,8 @@
-"""What other libraries call what a group has: for the error of who looks for it here."""
+"""What other libraries call what a group has: for who looks for it here.
+
+It is added to an error that ends the program, and not said by the group itself: a class that answers for names that it
+does not have is slower to ask for those that it has.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,8 @@ NAMES = {
 }
 
 
-def missing(name: str) -> str:
-    """The words for a name that a group does not have."""
-    here = f"; what you look for is group.{NAMES[name]} here" if name in NAMES else ""
-    return f"'Group' object has no attribute {name!r}{here}"
+def hint(error: AttributeError) -> str:
+    """The end of a message, where a group was asked for a name of another library's; else empty."""
+    kind = type(error.obj)
+    is_group = (kind.__module__, kind.__name__) == ("hocket.group", "Group")
+    return f"; what you look for is group.{NAMES[error.name]} here" if is_group and error.name in NAMES else ""
