@@ -55,8 +55,7 @@ class Chores {
   void part(const Chore& c, uint64_t at, uint64_t bytes) {
     std::byte* const also = c.also == nullptr ? nullptr : c.also + at;
     if (c.k == 1) {
-      const std::byte* const from = static_cast<const std::byte*>(c.sources[0]) + at;
-      c.past_caches ? copy_past_caches(c.to + at, from, bytes) : copy(c.to + at, from, bytes);
+      copy(c.to + at, static_cast<const std::byte*>(c.sources[0]) + at, bytes, c.past_caches);
     } else if (program_.custom) {
       program_.custom(c.to, c.sources, c.k, bytes / program_.itemsize);
     } else {
@@ -71,8 +70,8 @@ class Chores {
     if (also != nullptr) copy(also, c.to + at, bytes);
   }
 
-  static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
-    if (to != from) copy_bytes(to, from, bytes);
+  static void copy(std::byte* to, const std::byte* from, uint64_t bytes, bool past_caches = false) {
+    if (to != from) (past_caches ? copy_past_caches : copy_bytes)(to, from, bytes);
   }
 
   const Program& program_;

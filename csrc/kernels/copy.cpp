@@ -1,6 +1,7 @@
 #include "kernels/copy.h"
 
 #include <algorithm>
+#include <cstring>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -12,6 +13,8 @@ namespace hocket {
 
 namespace {
 
+constexpr size_t wide = sizeof(__m128i), line = 64;
+
 __m128i* vector_at(std::byte* at) { return reinterpret_cast<__m128i*>(at); }
 __m128i load(const std::byte* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
 void keep(__m128i* to, __m128i value) { _mm_store_si128(to, value); }
@@ -20,7 +23,6 @@ void pass(__m128i* to, __m128i value) { _mm_stream_si128(to, value); }
 // What is no whole line of `to`, at both ends, as the C library does.
 template <void (*store)(__m128i*, __m128i)>
 void by_lines(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t wide = sizeof(__m128i), line = 64;
   size_t at = std::min<size_t>(-reinterpret_cast<uintptr_t>(to) % line, bytes);
   std::memcpy(to, from, at);
   for (; at + line <= bytes; at += line) {
@@ -34,9 +36,19 @@ void by_lines(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to + at, from + at, bytes - at);
 }
 
+bool is_close_behind(const std::byte* to, const std::byte* from) {
+  constexpr uintptr_t page = 4096;
+  const uintptr_t distance = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % page;
+  return distance != 0 && distance < line;
+}
+
 }  // namespace
 
-void copy_by_lines(std::byte* to, const std::byte* from, size_t bytes) { by_lines<keep>(to, from, bytes); }
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t brief = 2048;  // up to which the C library uses vectors itself
+  if (bytes > brief && is_close_behind(to, from)) return by_lines<keep>(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
 
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
   by_lines<pass>(to, from, bytes);
@@ -45,7 +57,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
 
 #else
 
-void copy_by_lines(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 #endif

@@ -84,7 +84,7 @@ nb::object Session::exchange(Prepared& prepared, size_t each, const nb::list& gi
   const Deadline deadline = after(begun, within);
   const size_t room = each - sizeof(Head);
   std::vector<std::string_view> strings;
-  for (nb::handle each : given) strings.emplace_back(PyBytes_AS_STRING(each.ptr()), PyBytes_GET_SIZE(each.ptr()));
+  for (nb::handle one : given) strings.emplace_back(PyBytes_AS_STRING(one.ptr()), PyBytes_GET_SIZE(one.ptr()));
   Head head;
   const auto at = [&](size_t i) { return prepared.out + i * each; };
   bool fit = true;

@@ -36,7 +36,6 @@ void copies(void (*copy)(std::byte*, const std::byte*, size_t), const char* name
 
 int main() {
   copies(copy_bytes, "a copy");
-  copies(copy_by_lines, "a copy by lines");
   copies(copy_past_caches, "a copy past the caches");
   return report();
 }

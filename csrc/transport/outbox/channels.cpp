@@ -101,12 +101,15 @@ std::byte* Channels::lend(Peers peer, uint64_t bytes) {
 // the same slots as the one before.
 void Channels::turn(uint64_t bytes) {
   const uint64_t at = head_ % slots_;
-  const bool comes_home = kind_ == Descriptor::lent && bytes < front_, is_brief = !comes_home && bytes <= brief_;
-  const uint64_t to = comes_home ? front_ : is_brief ? 0 : resume_;
+  const bool again = is_lent_again(bytes), is_brief = !again && bytes <= brief_;
+  const uint64_t to = again ? front_ : is_brief ? 0 : resume_;
   if ((is_brief ? at + bytes > front_ : at != to) && all_read()) {
     head_ = tail_ = round_up(head_ - to, slots_) + to;
   }
 }
+
+// Whether what is reserved is to lie where the last one of its kind lay: lent, and all that such a call lends.
+bool Channels::is_lent_again(uint64_t bytes) const { return kind_ == Descriptor::lent && bytes < front_; }
 
 // Whether nothing of what was posted is still to be read, or to be taken back.
 bool Channels::all_read() {
@@ -143,7 +146,7 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   publish(peers, bytes, label, kind_, reserved_ % slots_);
   if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
-  if (bytes > brief_ && kind_ != Descriptor::lent) resume_ = head_ % slots_;
+  if (bytes > brief_ && !is_lent_again(bytes)) resume_ = head_ % slots_;
 }
 
 // A wire sends from wherever it lies.
