@@ -119,7 +119,9 @@ def collective(name: str) -> str:
         known = [WORDS[fact] for fact in asked if all(getattr(f, fact) for f in facts)]
         rows.append([algorithm, *cells[: 4 + reduces], ", ".join(known)])
     head = ["algorithm", "rounds", "messages in total", "messages per rank", "bytes sent per rank, × S"]
-    said.append(f"\n[All of them side by side, played]({FOLDER.name}/{name}.html), over {DRAWN} ranks.\n")
+    said.append(
+        f"\nOn the site [all of them are played side by side]({FOLDER.name}/{name}.html), over {DRAWN} ranks.\n"
+    )
     return "".join(said) + "\n" + table([*head, *["bytes folded per rank, × S"] * reduces, "facts"], rows)
 
 
@@ -138,9 +140,12 @@ def heads() -> list[str]:
 
 def pictures() -> dict[str, str]:
     """The files of the folder of pictures, and what is in them."""
-    drawn = {file(*name): svg(plan(*name, DRAWN)) for name in ALGORITHMS}
-    played = {f"{name}.html": player.page([plan(name, each, DRAWN) for each in names(name)]) for name in COLLECTIVES}
-    return {**drawn, **played}
+    return {file(*name): svg(plan(*name, DRAWN)) for name in ALGORITHMS}
+
+
+def played() -> dict[str, str]:
+    """What lies beside them on the site alone: pages that play all algorithms of a collective."""
+    return {f"{name}.html": player.page([plan(name, each, DRAWN) for each in names(name)]) for name in COLLECTIVES}
 
 
 def file(collective: str, algorithm: str) -> str:
@@ -157,7 +162,7 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 if __name__ == "__main__":
     PAGE.write_text(page())
     FOLDER.mkdir(exist_ok=True)
-    for path in FOLDER.iterdir():
+    for path in FOLDER.glob("*.svg"):
         path.unlink()
     for name, text in pictures().items():
         (FOLDER / name).write_text(text)

@@ -5,15 +5,10 @@ All other programs of pages run whole, in test_docs.py; or are what docs/generat
 
 from __future__ import annotations
 
-import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-import hocket
 from test_docs import BLOCK, NAMES, ROOT
 
 WHOLE = {*NAMES, "api.md", "errors.md", "notebooks.md"}
@@ -67,12 +62,3 @@ def test_a_function_that_goes_on_by_itself(tmp_path: Path) -> None:
     text = fragment("failures.md", "hocket.elastic(").replace("gradient = ...", 'gradient = state["weights"]')
     done = run(ELASTIC.replace("{fragment}", text), tmp_path, "-n", "2")
     assert (done.returncode, done.stdout) == (0, "done\n" * 2), done.stderr
-
-
-@pytest.mark.parametrize(("page", "text"), FRAGMENTS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(FRAGMENTS)])
-def test_fragments_are_programs_and_name_what_there_is(page: str, text: str) -> None:
-    ast.parse(text)
-    for name in re.findall(r"\bhocket\.(?!torch|ray|plans)(\w+)", text):
-        assert hasattr(hocket, name), f"{page}: hocket.{name}"
-    for name in re.findall(r"\bgroup\.(\w+)", text):
-        assert hasattr(hocket.Group, name), f"{page}: group.{name}"

@@ -1,13 +1,15 @@
 """What MkDocs is told beside mkdocs.yml: pages may lie outside of docs/, and link to any file of the repository.
 
 On the site the README is the front page, the list in docs/README.md is a page beside it, and a source to which some
-page links is shown on a page of its own, so that the site is whole by itself, also without a network.
+page links is shown on a page of its own, so that the site is whole by itself, also without a network. Pages that play
+algorithms are made for it alone.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +30,7 @@ LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages from elsewhere, and one for each source that is linked to."""
+    """Adds the pages from elsewhere, one for each source that is linked to, and those that play."""
     files.remove(files.src_uris["README.md"])
     for path, uri in ELSEWHERE.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
@@ -38,6 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         file = File.generated(config, place(source), content=shown(source))
         file.inclusion = InclusionLevel.NOT_IN_NAV
         files.append(file)
+    for name, text in runpy.run_path(str(DOCS / "generate_algorithms.py"))["played"]().items():
+        files.append(File.generated(config, f"pictures/{name}", content=text))
     return files
 
 

@@ -17,4 +17,4 @@ def test_the_pictures_are_what_their_generator_makes() -> None:
     made = runpy.run_path(str(DOCS / "generate_algorithms.py"))["pictures"]()
     there = {path.name: path.read_text() for path in (DOCS / "pictures").iterdir()}
     assert there == made, "run: python docs/generate_algorithms.py"
-    assert sum(map(len, there.values())) < 1_000_000
+    assert sum(map(len, there.values())) < 600_000
