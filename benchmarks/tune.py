@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hocket.bench.calibration import FORM
 from hocket.bench.figures import binary, duration
 from hocket.bench.peers import LIBRARIES
 from hocket.bench.sweep import Effort, Field, task_for
@@ -60,7 +59,7 @@ def measured(size: int, topology: Topology, seconds: float) -> list[tuple[list[f
             for nbytes in (each for each in SIZES if each <= LONGEST.get(collective, each)):
                 names = [*mine, *BEYOND.get(collective, ())]
                 effort = Effort(rounds=3, seconds=seconds, check=0)
-                task = task_for(collective, nbytes, size, effort, algorithm=",".join(names), form=FORM)
+                task = task_for(collective, nbytes, size, effort, algorithm=",".join(names))
                 times = {row["algorithm"]: row["p50_us"] / 1e6 for row in field.compare(task, effort) if row["samples"]}
                 said = {name: predict(collective, name, nbytes, topology) or float("nan") for name in mine}
                 chosen = choose(collective, nbytes, size, topology).algorithm

@@ -36,8 +36,6 @@ SIZES = (256, 8 * KIB, 64 * KIB, 512 * KIB, 4096 * KIB, 16384 * KIB)
 PASSES = 3  # over all calls, so that what disturbs for a while does not disturb all of one
 TIMES = 8
 EFFORT = Effort(warmup=2, check=0)
-# A call that names its algorithm is prepared anew each time, in Python; one that names none is remembered, as this is.
-FORM = "persistent"
 LONG = 1024 * KIB  # bytes, from which on fewer calls are enough
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "scan")
 
@@ -138,7 +136,7 @@ def _times(group: hocket.Group, told: Callable[[int, int], None]) -> list[Point]
         for number, (collective, algorithm, nbytes) in enumerate(cases):
             told(turn * len(cases) + number, PASSES * len(cases))
             times = TIMES if nbytes < LONG else TIMES // 2
-            task = task_for(collective, nbytes, group.size, EFFORT, algorithm=algorithm, form=FORM, times=times)
+            task = task_for(collective, nbytes, group.size, EFFORT, algorithm=algorithm, times=times)
             seconds = group.all_gather(np.array([measure(library, task)["seconds"]])).max(axis=0)
             samples[number].append(statistics.median(seconds.tolist()))
     return [
