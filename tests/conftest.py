@@ -5,11 +5,13 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moments import Signs
 from worlds import TRANSPORTS, USUAL, World, Worlds
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the worlds: a fork server should have one thread
@@ -58,6 +60,25 @@ def made() -> Iterator[dict[tuple[int, str], World]]:
 def world(transport: str, made: dict[tuple[int, str], World]) -> Worlds:
     """`world(n)` is a `World` of n ranks over that transport, the same one throughout the session."""
     return Worlds(transport, made)
+
+
+@pytest.fixture
+def own(transport: str) -> Iterator[Callable[[int], World]]:
+    """`own(n)` is a new world: what a test leaves in its processes does not reach the next test."""
+    made: list[World] = []
+
+    def make(size: int) -> World:
+        made.append(World(size, transport))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def signs(tmp_path: Path) -> Signs:
+    return Signs(str(tmp_path))
 
 
 @pytest.fixture(scope="session")

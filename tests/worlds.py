@@ -82,6 +82,14 @@ class Died(Exception):
     """The process of a rank ended while it should have run."""
 
 
+def survivors(outcomes: list[Any]) -> list[Any]:
+    """What those gave back that did not die; an error of one is raised."""
+    for each in outcomes:
+        if isinstance(each, BaseException) and not isinstance(each, Died):
+            raise each
+    return [each for each in outcomes if not isinstance(each, Died)]
+
+
 class Remote(Exception):
     """The traceback of an error as it was in the rank's process."""
 
@@ -148,6 +156,11 @@ class World:
         command = pickle.dumps(("", TIMEOUT, function, args))
         for rank in set(range(self.size)).difference(without):
             self.pipes[rank].send_bytes(command)
+
+    def outcomes_alone(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Result, error or `Died` by rank of `function(None, *args)`, in processes without a group."""
+        self.start_alone(function, *args)
+        return self.finish()
 
     def finish(self, deadline: float = DEADLINE, without: int | Collection[int] | None = None) -> list[Any]:
         """Result, error or `Died` by rank; kills the world, and raises TimeoutError, after `deadline` seconds. Ranks

@@ -66,12 +66,6 @@ class Counting:
         return state["step"] == self.steps and bool((state["sum"] == self.steps * (self.steps + 1) / 2).all())
 
 
-def outcomes(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[Any]:
-    world = own(size)
-    world.start_alone(program, *args)
-    return world.finish()
-
-
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +86,7 @@ def loses(_: Any, folder: str, victims: dict[tuple[int, int], str]) -> Any:
 @pytest.mark.parametrize("place", ["before", "in the middle", "after"])
 def test_a_loss_costs_a_step_at_most(own: Own, tmp_path: Path, transport: str, place: str) -> None:
     victims = {(3, 7): place, (1, 20): place}
-    seen = outcomes(own, 4, loses, str(tmp_path), victims)
+    seen = own(4).outcomes_alone(loses, str(tmp_path), victims)
     assert isinstance(seen[1], Died)
     assert isinstance(seen[3], Died)
     for rank in (0, 2):
@@ -129,7 +123,7 @@ def half_done(_: Any, folder: str, signs: Signs, late: int) -> Any:
 
 @pytest.mark.parametrize("late", [0, 2])
 def test_the_latest_commit_counts(own: Own, tmp_path: Path, signs: Signs, late: int) -> None:
-    done = outcomes(own, 3, half_done, str(tmp_path), signs, late)
+    done = own(3).outcomes_alone(half_done, str(tmp_path), signs, late)
     assert done.pop(late) == [0, 1, 2, 3, 4, *range(6, 10)]
     assert done == [list(range(10))] * 2
 
@@ -147,7 +141,7 @@ def raises(_: Any, folder: str) -> Any:
 
 
 def test_an_error_of_the_program_is_raised_where_it_is(own: Own, tmp_path: Path) -> None:
-    seen = outcomes(own, 3, raises, str(tmp_path))
+    seen = own(3).outcomes_alone(raises, str(tmp_path))
     assert (seen[0], seen[2]) == (2, 2)
     assert isinstance(seen[1], ArithmeticError)
 
@@ -166,7 +160,7 @@ def in_vain(_: Any, folder: str) -> str:
 
 
 def test_what_fails_again_and_again_is_raised(own: Own, tmp_path: Path) -> None:
-    assert any("again" in str(text) for text in outcomes(own, 2, in_vain, str(tmp_path)))
+    assert any("again" in str(text) for text in own(2).outcomes_alone(in_vain, str(tmp_path)))
 
 
 def dies_at_the_end(_: Any, folder: str) -> Any:
@@ -181,7 +175,7 @@ def dies_at_the_end(_: Any, folder: str) -> Any:
 
 
 def test_a_loss_at_the_very_end(own: Own, tmp_path: Path) -> None:
-    first, second, third = outcomes(own, 3, dies_at_the_end, str(tmp_path))
+    first, second, third = own(3).outcomes_alone(dies_at_the_end, str(tmp_path))
     assert (first, third) == (5, 5)
     assert isinstance(second, Died)
 
@@ -204,7 +198,7 @@ def whole(_: Any, folder: str) -> Any:
 
 
 def test_a_function_without_a_yield_is_done_once_more(own: Own, tmp_path: Path) -> None:
-    first, second, third = outcomes(own, 3, whole, str(tmp_path))
+    first, second, third = own(3).outcomes_alone(whole, str(tmp_path))
     assert first == third == [3, 2]
     assert isinstance(second, Died)
 
@@ -239,7 +233,7 @@ def gains(_: Any, folder: str, signs: Signs) -> Any:
 
 
 def test_newcomers_get_the_state(own: Own, tmp_path: Path, signs: Signs) -> None:
-    seen = outcomes(own, 4, gains, str(tmp_path), signs)
+    seen = own(4).outcomes_alone(gains, str(tmp_path), signs)
     for outcome in seen:
         if isinstance(outcome, BaseException):
             raise outcome
@@ -272,7 +266,7 @@ def test_who_waits_when_all_is_done_is_told(own: Own, signs: Signs, tmp_path: Pa
     host = first_host() if TRANSPORTS[transport].layout else "127.0.0.1"
     place = f"file://{tmp_path}/porch" if kind == "file" else f"tcp://{host}:{free_ports(1)[0]}"
     words = "this rank was not let in: all others have ended"
-    assert outcomes(own, 3, too_late, place, signs) == ["2", "2", words]
+    assert own(3).outcomes_alone(too_late, place, signs) == ["2", "2", words]
 
 
 def wakes(_: Any, folder: str, signs: Signs) -> Any:
@@ -332,7 +326,7 @@ def lost_and_too_few(_: Any, folder: str) -> Any:
 
 def test_too_few_are_left(own: Own, tmp_path: Path) -> None:
     words = "of 3 ranks that were waited for there are 2, and 0 that wait to join, after 1 s"
-    assert outcomes(own, 3, lost_and_too_few, str(tmp_path))[:2] == [(words, [2])] * 2
+    assert own(3).outcomes_alone(lost_and_too_few, str(tmp_path))[:2] == [(words, [2])] * 2
 
 
 def too_few(_: Any, folder: str) -> str:
@@ -343,7 +337,7 @@ def too_few(_: Any, folder: str) -> str:
 
 def test_too_few(own: Own, tmp_path: Path) -> None:
     words = "of 3 ranks that were waited for there are 2, and 0 that wait to join, after 2 s"
-    assert outcomes(own, 2, too_few, str(tmp_path)) == [words] * 2
+    assert own(2).outcomes_alone(too_few, str(tmp_path)) == [words] * 2
 
 
 def test_alone_and_without_a_yield() -> None:

@@ -22,7 +22,7 @@ from working import works
 
 import hocket
 from moments import descriptors
-from worlds import Died, World, raised
+from worlds import World, raised, survivors
 
 Own = Callable[[int], World]
 SECRET = "of those that meet here"
@@ -43,22 +43,16 @@ def numbers(group: Any) -> list[int]:
     return [int(number) for number in group.all_gather(np.array([me()]))]
 
 
-def seen(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[Any]:
-    """What those gave back that did not die."""
-    world = own(size)
-    world.start_alone(program, *args)
-    outcomes = world.finish()
-    for each in outcomes:
-        if isinstance(each, BaseException) and not isinstance(each, Died):
-            raise each
-    return [each for each in outcomes if not isinstance(each, Died)]
-
-
 def lose(group: Any, victim: int) -> None:
     """That one dies, and all others know."""
     group.barrier()
     if me() == victim:
         os.kill(os.getpid(), signal.SIGKILL)
+    hear(group)
+
+
+def hear(group: Any) -> None:
+    """That somebody of this group is lost."""
     raised((hocket.PeerLost, hocket.GroupBroken), lambda: [group.barrier() for _ in iter(int, 1)])
 
 
@@ -89,7 +83,7 @@ def many_threads(_: Any, folder: str, call: str) -> int:
 
 
 def test_many_threads_recover_once(own: Own, tmp_path: Any) -> None:
-    assert seen(own, 3, many_threads, str(tmp_path), "recover") == [1, 1]
+    assert survivors(own(3).outcomes_alone(many_threads, str(tmp_path), "recover")) == [1, 1]
 
 
 def twice(_: Any, folder: str) -> list[tuple[int, ...]]:
@@ -108,6 +102,7 @@ def twice(_: Any, folder: str) -> list[tuple[int, ...]]:
     third = first.recover(allow_minority=True)
     assert second.recover() is third
     assert first.recover() is third
+    hear(part)
     parts = part.recover(allow_minority=True)  # on its own
     works(parts, [1, 2])
     works(third, [1, 2])
@@ -117,7 +112,7 @@ def twice(_: Any, folder: str) -> list[tuple[int, ...]]:
 
 
 def test_recover_twice(own: Own, tmp_path: Any) -> None:
-    assert seen(own, 4, twice, str(tmp_path)) == [[(3,), (0,)]] * 2
+    assert survivors(own(4).outcomes_alone(twice, str(tmp_path))) == [[(3,), (0,)]] * 2
 
 
 def forks(_: Any, folder: str) -> list[str]:
@@ -139,7 +134,7 @@ def forks(_: Any, folder: str) -> list[str]:
 
 
 def test_a_forked_child_recovers_nothing(own: Own, tmp_path: Any) -> None:
-    assert seen(own, 3, forks, str(tmp_path)) == [["HocketError"] * 3] * 2
+    assert survivors(own(3).outcomes_alone(forks, str(tmp_path))) == [["HocketError"] * 3] * 2
 
 
 # ---- no descriptors --------------------------------------------------------------------------------------------------
@@ -176,7 +171,7 @@ def short(_: Any, folder: str, victim: int, spare: int) -> list[int]:
 @pytest.mark.parametrize("spare", [0, 2, 6])
 @pytest.mark.parametrize("victim", [0, 1, 3])
 def test_who_has_no_descriptors_does_not_hold_up_growth(own: Own, tmp_path: Any, victim: int, spare: int) -> None:
-    assert seen(own, 4, short, str(tmp_path), victim, spare) == [[0, 1, 2, 3]] * 4
+    assert survivors(own(4).outcomes_alone(short, str(tmp_path), victim, spare)) == [[0, 1, 2, 3]] * 4
 
 
 # ---- signals at any moment -------------------------------------------------------------------------------------------
@@ -232,6 +227,6 @@ def goes_on(_: Any, folder: str, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_to_one_of_them(own: Own, tmp_path: Any, seed: int) -> None:
-    left = seen(own, 4, goes_on, str(tmp_path), seed)
+    left = survivors(own(4).outcomes_alone(goes_on, str(tmp_path), seed))
     assert len(left) >= 3
     assert all(members == left[0] for members in left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,25 +20,12 @@ import hocket
 import hocket.torch
 from hocket.torch.reconfiguration import ErrorType, Reconfigurable
 from moments import held, until
-from worlds import Died, World, raised
+from worlds import World, raised, survivors
 
 TIMEOUT = 60.0
 IN_TORCH = hasattr(c10d, "_reconfigure")
 
 Own = Callable[[int], World]
-
-
-@pytest.fixture
-def own(transport: str) -> Iterator[Own]:
-    made: list[World] = []
-
-    def make(size: int) -> World:
-        made.append(World(size, transport))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
 
 
 def begin() -> Any:
@@ -92,17 +79,6 @@ def works(group: Any, members: list[int]) -> None:
     assert [part[0].item() for part in parts[0]] == members
 
 
-def played(own: Own, size: int, program: Callable[..., Any], *args: Any) -> list[Any]:
-    """What those gave back that did not die."""
-    world = own(size)
-    world.start_alone(program, *args)
-    seen = world.finish()
-    for each in seen:
-        if isinstance(each, BaseException) and not isinstance(each, Died):
-            raise each
-    return [each for each in seen if not isinstance(each, Died)]
-
-
 def through(_: Any, folder: str, groups: list[list[list[int]]]) -> None:
     """In each turn this process is in the group that names it."""
     group, me = begin(), int(os.environ["RANK"])
@@ -126,7 +102,7 @@ def through(_: Any, folder: str, groups: list[list[list[int]]]) -> None:
     ids=["same", "fewer", "more", "others", "merged"],
 )
 def test_members_change(own: Own, tmp_path: Path, groups: list[list[list[int]]]) -> None:
-    played(own, 4, through, str(tmp_path), groups)
+    survivors(own(4).outcomes_alone(through, str(tmp_path), groups))
 
 
 def unordered(_: Any, folder: str) -> int:
@@ -141,7 +117,7 @@ def unordered(_: Any, folder: str) -> int:
 
 
 def test_a_set_gives_all_of_them_a_rank(own: Own, tmp_path: Path) -> None:
-    assert sorted(played(own, 3, unordered, str(tmp_path))) == [0, 1, 2]
+    assert sorted(survivors(own(3).outcomes_alone(unordered, str(tmp_path)))) == [0, 1, 2]
 
 
 def loses(_: Any, folder: str) -> int:
@@ -159,7 +135,7 @@ def loses(_: Any, folder: str) -> int:
 
 
 def test_a_loss(own: Own, tmp_path: Path) -> None:
-    assert played(own, 4, loses, str(tmp_path)) == [0, 2, 1]
+    assert survivors(own(4).outcomes_alone(loses, str(tmp_path))) == [0, 2, 1]
 
 
 def aborts(_: Any, folder: str) -> None:
@@ -185,7 +161,7 @@ def aborts(_: Any, folder: str) -> None:
 
 
 def test_after_abort_it_is_formed_anew(own: Own, tmp_path: Path) -> None:
-    played(own, 2, aborts, str(tmp_path))
+    survivors(own(2).outcomes_alone(aborts, str(tmp_path)))
 
 
 def early(_: Any, folder: str) -> list[str]:
@@ -208,7 +184,7 @@ def early(_: Any, folder: str) -> list[str]:
 
 
 def test_what_makes_no_sense_harms_nothing(own: Own, tmp_path: Path) -> None:
-    for said in played(own, 2, early, str(tmp_path)):
+    for said in survivors(own(2).outcomes_alone(early, str(tmp_path))):
         words = ["no members yet", *["none of these handles"] * 2, "given twice", *["none of this job's"] * 3]
         assert all(word in text for word, text in zip([*words, "after each reconfigure"], said, strict=True)), said
 
@@ -230,7 +206,7 @@ def absent(_: Any, folder: str) -> str:
 
 
 def test_who_does_not_come_is_named(own: Own, tmp_path: Path) -> None:
-    first, _, third = played(own, 3, absent, str(tmp_path))
+    first, _, third = survivors(own(3).outcomes_alone(absent, str(tmp_path)))
     assert "rank 1" in first
     assert "rank 1" in third
 
@@ -247,7 +223,7 @@ def dead(_: Any, folder: str) -> str:
 
 
 def test_who_died_is_not_waited_for(own: Own, tmp_path: Path) -> None:
-    assert "rank 0" in played(own, 2, dead, str(tmp_path))[0]
+    assert "rank 0" in survivors(own(2).outcomes_alone(dead, str(tmp_path)))[0]
 
 
 def often(_: Any, folder: str) -> list[tuple[int, int, int]]:
@@ -261,5 +237,5 @@ def often(_: Any, folder: str) -> list[tuple[int, int, int]]:
 
 
 def test_again_and_again(own: Own, tmp_path: Path) -> None:
-    for early, late in played(own, 2, often, str(tmp_path)):
+    for early, late in survivors(own(2).outcomes_alone(often, str(tmp_path))):
         assert late[:2] <= early[:2], (early, late)
