@@ -7,16 +7,14 @@ import json
 import math
 import os
 import platform
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich import box
 from rich.table import Table
 
-from ..tuning.topology import this_host
+from ..tuning import saved
 from .figures import binary, duration, three
 from .peers import FLOORS
 from .peers.data import REDUCES
@@ -117,9 +115,9 @@ def cell(row: Row, best: float) -> str:
 
 def machine() -> dict[str, Any]:
     """What the figures were taken on. Virtual processors of one name differ in what they are, as their caches tell."""
-    model = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    known = saved.machine()
     return {
-        "processor": f"{model[1] if model else platform.machine()} ({binary(this_host().l2)} L2)",
+        "processor": f"{known['processor']} ({binary(known['l2'])} L2)",
         "cores": len(os.sched_getaffinity(0)),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
