@@ -1,9 +1,8 @@
+// Long, because what either cursor may do next depends on where the other one is: one class, a few lines for each step.
 #include "engine/engine.h"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <map>
 #include <optional>
 
 #include "engine/chores.h"
@@ -393,60 +392,7 @@ class Run {
   int blocker_ = -1;
 };
 
-// All that is read of the output is taken for one piece, from the first byte to the last.
-void find_unread(Program& program) {
-  uint64_t begin = UINT64_MAX, end = 0;
-  const auto reads = [&](const Place& place, uint64_t bytes) {
-    if (place.buffer != out) return;
-    begin = std::min(begin, place.offset);
-    end = std::max(end, place.offset + bytes);
-  };
-  for (const Send& s : program.sends) reads(s.from, s.bytes);
-  for (const Receive& r : program.receives) {
-    for (const Source& source : r.sources) {
-      if (source.peer == local) reads(source.place, r.bytes);
-    }
-  }
-  program.unread_bytes = 0;
-  for (Receive& r : program.receives) {
-    const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
-    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
-    if (r.unread) program.unread_bytes += r.bytes;
-  }
-}
-
 }  // namespace
-
-void measure(Program& program) {
-  const auto reach = [](uint64_t& most, Buffer buffer, const Place& place, uint64_t bytes) {
-    if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
-  };
-  program.inp_bytes = program.out_bytes = 0;
-  for (const Send& s : program.sends) {
-    if (s.after != nothing) program.receives[s.after].passed_on = true;
-    reach(program.inp_bytes, inp, s.from, s.bytes);
-    reach(program.out_bytes, out, s.from, s.bytes);
-  }
-  for (const Receive& r : program.receives) {
-    reach(program.out_bytes, out, r.to, r.bytes);
-    for (const Source& source : r.sources) {
-      if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
-    }
-  }
-  find_unread(program);
-  std::map<int32_t, Flow> flows;
-  const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
-  for (const Send& s : program.sends) {
-    for (int32_t peer : s.peers) with(peer).sent += s.bytes;
-  }
-  for (const Receive& r : program.receives) {
-    for (const Source& source : r.sources) {
-      if (source.peer != local) with(source.peer).received += r.bytes;
-    }
-  }
-  program.flows.clear();
-  for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
-}
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
          Clock::duration* waited, bool* touched) {

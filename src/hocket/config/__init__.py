@@ -41,6 +41,8 @@ HOCKET_FLIGHT one to which it writes what it did last when an error breaks its g
 `hocket tune` has measured, "none" for doing without; else it is in XDG_CACHE_HOME or ~/.cache. With HOCKET_PROTECT=1 a
 call that fails leaves its output as it was. With HOCKET_PROTOCOL=staged two ranks send sums back from slots of their
 own, where they would lend each other theirs: the same sums, for comparison.
+
+Long, because every launcher has its own variables, and nobody else is to know them.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ is a many-source reduce, and how a fold in rank order is written.
 every rank: in all_gather over n ranks, `inp(r, r)` is what rank r gives and `out(q, r)` is where rank q gets it. (In
 all_to_all, whose ranks all hold different vectors, `inp(r, j)` goes to rank j and `out(r, i)` came from rank i.) How
 many bytes a chunk has is decided later, by `bind`. Slot `tmp(r, t)` is as large as chunk `t % chunks`.
+
+Long, because it is one page on purpose: the words of a plan, what is wrong with them, and how a plan is kept in a file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+// What a program does to memory and between ranks, which is found once, before it runs.
+#include <algorithm>
+#include <map>
+
+#include "engine/engine.h"
+
+namespace hocket {
+
+namespace {
+
+// All that is read of the output is taken for one piece, from the first byte to the last.
+void find_unread(Program& program) {
+  uint64_t begin = UINT64_MAX, end = 0;
+  const auto reads = [&](const Place& place, uint64_t bytes) {
+    if (place.buffer != out) return;
+    begin = std::min(begin, place.offset);
+    end = std::max(end, place.offset + bytes);
+  };
+  for (const Send& s : program.sends) reads(s.from, s.bytes);
+  for (const Receive& r : program.receives) {
+    for (const Source& source : r.sources) {
+      if (source.peer == local) reads(source.place, r.bytes);
+    }
+  }
+  program.unread_bytes = 0;
+  for (Receive& r : program.receives) {
+    const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
+    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
+    if (r.unread) program.unread_bytes += r.bytes;
+  }
+}
+
+}  // namespace
+
+void measure(Program& program) {
+  const auto reach = [](uint64_t& most, Buffer buffer, const Place& place, uint64_t bytes) {
+    if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
+  };
+  program.inp_bytes = program.out_bytes = 0;
+  for (const Send& s : program.sends) {
+    if (s.after != nothing) program.receives[s.after].passed_on = true;
+    reach(program.inp_bytes, inp, s.from, s.bytes);
+    reach(program.out_bytes, out, s.from, s.bytes);
+  }
+  for (const Receive& r : program.receives) {
+    reach(program.out_bytes, out, r.to, r.bytes);
+    for (const Source& source : r.sources) {
+      if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
+    }
+  }
+  find_unread(program);
+  std::map<int32_t, Flow> flows;
+  const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
+  for (const Send& s : program.sends) {
+    for (int32_t peer : s.peers) with(peer).sent += s.bytes;
+  }
+  for (const Receive& r : program.receives) {
+    for (const Source& source : r.sources) {
+      if (source.peer != local) with(source.peer).received += r.bytes;
+    }
+  }
+  program.flows.clear();
+  for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
+}
+
+}  // namespace hocket
