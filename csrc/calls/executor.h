@@ -111,6 +111,7 @@ class Executor {
 
   // True once: for who is to start the engine thread.
   bool claim() { return !claimed_.exchange(true); }
+  bool claimed() const { return claimed_.load(std::memory_order_relaxed); }
   // What the engine thread does. Returns true when it has been quiet for a while, to be entered again, and false after
   // stop().
   bool serve();

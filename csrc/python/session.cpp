@@ -50,7 +50,7 @@ nb::object Session::attempt(const Arguments& arguments, double within) {
 
 nb::object Session::begin(nb::object self, const Arguments& arguments, double within) {
   Cache::Found found;
-  if (!usable() || !requests().executor.served() || !cache.recall(arguments, true, found) || found.learns >= 0) {
+  if (!usable() || !requests().executor.claimed() || !cache.recall(arguments, true, found) || found.learns >= 0) {
     return nb::borrow(Py_NotImplemented);
   }
   ++fast;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -256,6 +257,36 @@ def differently_named(group: Any) -> None:
 def test_remembered_algorithms_that_differ_are_a_mismatch(world: Worlds, differently: Callable[[Any], None]) -> None:
     for outcome in world(2).outcomes(differently, fresh=True):
         assert isinstance(outcome, hocket.MismatchError), outcome
+
+
+class Held(threading.Thread):
+    """A thread that has been started, and does not get to run."""
+
+    go = threading.Event()
+
+    def run(self) -> None:
+        self.go.wait()
+        super().run()
+
+
+def before_its_engine(group: Any) -> list[int]:
+    """How many of the first queued calls were prepared, made while the thread that serves them has not begun."""
+    thread, threading.Thread = threading.Thread, Held  # type: ignore[misc]
+    try:
+        for turn in range(4):
+            x = fill(group.rank, turn, (40,))
+            assert (group.all_reduce(x, async_op=True).wait() == total(group.size, turn, (40,))).all()
+        slow = group.statistics().slow_calls
+    finally:
+        threading.Thread = thread  # type: ignore[misc]
+        Held.go.set()
+    last = [group.all_reduce(fill(group.rank, turn, (40,)), async_op=True) for turn in range(3)]
+    assert all((work.wait() == total(group.size, turn, (40,))).all() for turn, work in enumerate(last))
+    return [slow, group.statistics().slow_calls]
+
+
+def test_queued_calls_are_remembered_before_there_is_somebody_to_serve_them(world: Worlds) -> None:
+    assert world(2).run(before_its_engine, fresh=True) == [[1, 1]] * 2
 
 
 def between_queued(group: Any) -> list[int]:
