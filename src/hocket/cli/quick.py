@@ -1,7 +1,7 @@
 """`hocket run` as it is typed most often, without what reads all other command lines.
 
 ```
-hocket run [-n N] [-m] PROGRAM [ARGS]...
+hocket run [-n N] [--preload MODULES] [-m] PROGRAM [ARGS]...
 ```
 
 The ranks wait for the launcher, and typer, with what it imports, takes twice as long as all the rest of it. So this is
@@ -21,6 +21,7 @@ class Plain(NamedTuple):
 
     size: int
     module: bool
+    preload: str | None
     command: list[str]
 
 
@@ -38,17 +39,19 @@ def plain(words: Sequence[str]) -> Plain | None:
     rest = list(words)
     if not rest or rest.pop(0) != "run":
         return None
-    size, module = "auto", False
+    size, module, preload = "auto", False, None
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
         if option in ("-n", "--size") and rest:
             size = rest.pop(0)
+        elif option == "--preload" and rest:
+            preload = rest.pop(0)
         elif option in ("-m", "--module"):
             module = True
         else:
             return None
     try:
-        return Plain(size_of(size), module, rest) if rest else None
+        return Plain(size_of(size), module, preload, rest) if rest else None
     except ValueError:
         return None
 
@@ -59,14 +62,15 @@ def run_quickly(words: Sequence[str]) -> int | None:
     if said is None:
         return None
     from ..errors import RendezvousError
-    from ..launch.command import command_line, run_command
+    from ..launch.command import command_line, preloaded, run_command
 
     try:
         argv = command_line(said.command, module=said.module)
+        modules = preloaded(argv, said.preload)
     except ValueError:
         return None
     try:
-        return run_command(argv, said.size)
+        return run_command(argv, said.size, preload=modules)
     except (OSError, RendezvousError) as error:  # as in run
         print(f"hocket run: {error}", file=sys.stderr)
         return 126

@@ -102,6 +102,16 @@ def _given(
     return {**defaults, **around, **own}
 
 
+def in_common(environ: Environ, around: Environ = os.environ) -> dict[str, str]:
+    """What ranks have in common with each other and the launcher: for what is done once for all of them. `environ` is
+    that of one of them."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name == "OMP_NUM_THREADS" or (name in around and name not in PLAIN)
+    }
+
+
 def become(environ: Environ) -> None:
     """Make this the environment of this process, and nothing else: what it has inherited may tell of another job."""
     os.environ.clear()

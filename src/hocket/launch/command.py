@@ -20,6 +20,7 @@ from . import processes
 from .job import Job
 from .processes import Guard
 from .restarts import Restarts
+from .starters import Forks, Programs, Starter
 
 
 def run_command(
@@ -34,6 +35,7 @@ def run_command(
     trace: Path | None = None,
     max_restarts: int = 0,
     min_ranks: int | None = None,
+    preload: Sequence[str] = (),
 ) -> int:
     """Run `command` as `size` ranks and return the job's exit code.
 
@@ -46,6 +48,9 @@ def run_command(
 
     With `max_restarts`, or fewer `min_ranks` than `size`, a failure ends the job only where `Restarts` says so, with
     the code of who failed then; it is 0 where at least `min_ranks` ended well, and the others were given up.
+
+    The modules `preload`, and hocket's own, are imported once, in a process that the ranks are forked from; where there
+    are none, each rank is a program of its own. The command is a .py file or a module then.
     """
     first = node.rank * size if node else 0
     restarts = Restarts(ranks := range(first, first + size), max_restarts, min_ranks)
@@ -54,11 +59,12 @@ def run_command(
     given = partial(child_environ, size=size, node=node, metrics=metrics, trace=trace, min_ranks=min_ranks)
     code = 0
     delay: float | None = 0.0
-    with _signals() as signals:
+    starter: Starter = Forks(command, ["hocket.group", *preload]) if preload else Programs(command)
+    with _signals() as signals, closing(starter):
         while delay is not None:
             with ExitStack() as stack:
                 guard, environ, store = stack.enter_context(_meeting(given, node))
-                job = Job(command, ranks, environ, restarts, store, signals, guard, tags=tags, limit=limit, grace=grace)
+                job = Job(starter, ranks, environ, restarts, store, signals, guard, tags=tags, limit=limit, grace=grace)
                 stack.enter_context(closing(job))
                 code, delay = job.run(delay), job.again
     return code
@@ -77,6 +83,19 @@ def command_line(argv: Sequence[str], *, module: bool = False) -> list[str]:
         hint = "it is not executable" if Path(program).exists() else "there is no such program"
         raise ValueError(f"{program}: {hint} (Python scripts end in .py; use -m for a module)")
     return list(argv)
+
+
+def preloaded(command: Sequence[str], modules: str | None) -> list[str]:
+    """The names in "numpy,torch", to be imported before ranks are forked. ValueError where they are none, and where the
+    command is nothing that could use them."""
+    if modules is None:
+        return []
+    names = [name.strip() for name in modules.split(",")]
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError(f'"{modules}" is no list of modules such as numpy,torch')
+    if command[0] != sys.executable:
+        raise ValueError("what is preloaded is of use to a .py file or a module (-m), not to any program")
+    return names
 
 
 _Environ: TypeAlias = Callable[..., dict[str, str]]  # of a local rank that was started again so many times: restarts=

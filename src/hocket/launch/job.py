@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
@@ -22,6 +19,7 @@ from .last_words import LastWords
 from .outputs import Output, Sink
 from .processes import Child, Guard, describe
 from .restarts import Fate, Restarts
+from .starters import Starter
 
 LINES = 50  # of a rank's errors that are shown again
 TIMED_OUT = 124  # the exit code of timeout(1)
@@ -30,22 +28,19 @@ _MOMENT = 0.5  # seconds in which the others may say what they were in when one 
 _SHOWN = 10.0  # seconds that last words may wait for those of others
 _DRAIN = 0.5  # seconds for what is left in the pipes; a process that left its group may keep one open for ever
 _PIPEFULS = 16  # that one pipe may hold, of what is read at a time
-# For Popen: the rank leads a group of its own. A function to be called in the child takes a fork of all our memory.
-_LEADER: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
-_ALONE: dict[str, Any] = {"start_new_session": True}
 
 
 class Job:
     """The loop: outputs are passed on, ends are noted, and the first failure, signal or deadline ends all ranks. Unless
     the `restarts` say that one that failed is started again, or that the others go on without it.
 
-    `command` runs as each of the `ranks`, in the environment that `environ(local rank, restarts=)` gives it; the first
-    of them reads our stdin. The ranks leave notes for each other in the `store`, unless it is elsewhere.
+    The `starter` starts each of the `ranks`, in the environment that `environ(local rank, restarts=)` gives it; the
+    first of them reads our stdin. The ranks leave notes for each other in the `store`, unless it is elsewhere.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        starter: Starter,
         ranks: Sequence[int],
         environ: Callable[..., dict[str, str]],
         restarts: Restarts,
@@ -58,7 +53,7 @@ class Job:
         grace: float,
     ) -> None:
         self.again: float | None = None  # after how many seconds all are to be started again, where they are
-        self._command, self._ranks, self._environ = command, ranks, environ
+        self._starter, self._ranks, self._environ = starter, ranks, environ
         self._restarts, self._store = restarts, store
         self._guard = guard
         self._words = LastWords(len(ranks))
@@ -85,9 +80,14 @@ class Job:
         self._selector.register(signals, selectors.EVENT_READ, partial(self._signalled, signals))
 
     def run(self, delay: float = 0.0) -> int:
-        """Start the ranks after so many seconds; the exit code once all have ended."""
-        for rank in self._ranks:
-            self._put_off(rank, delay)
+        """Start the ranks after so many seconds; the exit code once all have ended. Raises OSError where they can't be
+        started."""
+        ready = self._starter.prepare(self._environ(0, restarts=0), piped=self._piped)
+        if ready is None:
+            self._put_off_all(delay)
+        else:
+            self._waiting.update(self._ranks)
+            self._selector.register(ready, selectors.EVENT_READ, partial(self._prepared, ready))
         while self._running or self._waiting:
             self._turn()
             for ring in [ring for ring, clock in self._clocks.items() if not clock.left()]:
@@ -122,27 +122,26 @@ class Job:
         self._waiting.add(rank)
         self._clocks[partial(self._start, rank)] = Deadline(delay)
 
+    def _put_off_all(self, delay: float) -> None:
+        for rank in self._ranks:
+            self._put_off(rank, delay)
+
+    def _prepared(self, ready: int) -> None:
+        self._selector.unregister(ready)
+        if self._verdict is None:
+            self._starter.finish()
+            self._put_off_all(0.0)
+
     def _start(self, rank: int) -> None:
-        """Start one rank. The one that reads gets our stdin; where that is a terminal it leaves our session, or reading
-        from it would stop it."""
         self._waiting.discard(rank)
         local = rank - self._ranks[0]
         environ = self._environ(local, restarts=self._restarts.of(rank))
-        process = subprocess.Popen(
-            self._command,
-            env={**environ, "PYTHONUNBUFFERED": "1"} if self._piped else environ,
-            stdin=subprocess.DEVNULL if local else None,
-            stdout=subprocess.PIPE if self._piped else None,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            **(_ALONE if not local and os.isatty(0) else _LEADER),
-        )
+        process = self._starter.start(environ, reads=local == 0, piped=self._piped)
         self._guard.watch(process.pid)
-        child = Child(rank, process.pid, process.wait)
+        child = Child(rank, process.pid, process.reap)
         self._children.append(child)
         self._running.add(child)
         self._selector.register(child.fd, selectors.EVENT_READ, partial(self._ended, child))
-        assert process.stderr is not None
         self._errors[child] = self._relay(child, Output(process.stderr, self._err, rank, holds=True))
         if process.stdout is not None:
             self._relay(child, Output(process.stdout, self._out, rank))

@@ -1,0 +1,222 @@
+"""`hocket run --preload`: ranks that are forked from one process which has imported what they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import Hocket, all_gone, children, lines
+
+from moments import until
+
+# What a rank is, as far as it can be the same in all jobs.
+SELF = """
+import gc, json, pickle, threading
+OTHERS = ("HOCKET_ADDRESS", "HOCKET_SECRET", "LAUNCHER", "MASTER_PORT")
+def listing(path): return sorted(os.listdir(path), key=int)
+class Here: pass
+main = sys.modules["__main__"]
+streams = [[type(s).__name__, type(getattr(s, "buffer", None)).__name__, s.encoding, s.errors, s.line_buffering,
+            s.write_through, s.isatty(), s.fileno()] for s in (sys.stdin, sys.stdout, sys.stderr)]
+told = dict(
+    name=__name__, file=__file__, package=__package__, loader=type(__loader__).__name__,
+    spec=__spec__ and [__spec__.name, __spec__.origin, __spec__.parent, __spec__.cached],
+    cached=__cached__, documented=__doc__, builtins=__builtins__.__name__, argv=sys.argv, path=sys.path,
+    code=(lambda: 0).__code__.co_filename, found=pickle.loads(pickle.dumps(Here)) is Here is main.Here,
+    environ={k: v for k, v in os.environ.items() if k not in OTHERS},
+    descriptors=[d for d in listing("/proc/self/fd") if os.path.exists("/proc/self/fd/" + d)],
+    leads=os.getpgid(0) == os.getpid(), session=os.getsid(0), parent=os.getppid() == int(os.environ["LAUNCHER"]),
+    threads=threading.active_count(), tasks=len(listing("/proc/self/task")), main=repr(threading.main_thread().name),
+    signals={n: repr(signal.getsignal(n)) for n in (2, 13, 15, 17)}, streams=streams, gc=gc.isenabled(),
+    folder=os.getcwd(), umask=os.umask(0o22), frames=len(__import__("inspect").stack()) if rank < 0 else 1,
+)
+print(json.dumps(told))
+print(sys.stdin.read(), end="", file=sys.stderr)
+"""
+
+
+def launched(hocket: Hocket, *words: str, text: str) -> list[dict[str, Any]]:
+    """What the ranks say of a job that knows the pid of its launcher, and where one of them reads that text."""
+    begin = "import os; os.environ['LAUNCHER'] = str(os.getpid()); from hocket.cli.app import main; main()"
+    process = hocket.begin([sys.executable, "-c", begin, "run", *words], stdin=-1)
+    out, err = process.communicate(text, timeout=60)
+    assert (process.returncode, err) == (0, text)
+    return sorted((json.loads(line) for line in out.splitlines()), key=lambda told: told["environ"]["RANK"])
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_rank_is_what_it_is_without(
+    hocket: Hocket, size: int, as_module: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = hocket.script(SELF)
+    package = hocket.folder / "pack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(Path(script).read_text())
+    program = ["-m", "pack", "--x", "y z"] if as_module else [script, "--x", "y z"]
+    monkeypatch.chdir(hocket.folder)
+    without, ranks = (
+        launched(hocket, "-n", str(size), *options, *program, text="read by one\n")
+        for options in ([], ["--preload", "json,numpy"])
+    )
+    assert len(without) == len(ranks) == size
+    for one, other in zip(ranks, without, strict=True):
+        assert {key: (one[key], other[key]) for key in one if one[key] != other[key]} == {}
+
+
+def test_imported_once(hocket: Hocket) -> None:
+    """Where the program would find it; and each rank is a group's, with random numbers of its own."""
+    script = hocket.script(
+        "import counted, random, hocket, numpy as np\n"
+        "with hocket.init() as group:\n"
+        "    say(len(np.unique(group.all_gather(np.random.random(1)))), counted.pid != os.getpid(),\n"
+        "        len(set(group.all_gather_object(random.random()))), *group.all_reduce(np.arange(3) + rank))\n"
+    )
+    seen = hocket.folder / "seen"
+    (hocket.folder / "counted.py").write_text(f"import os\npid = os.getpid()\nopen({str(seen)!r}, 'a').write('x')\n")
+    done = hocket.run("run", "-n", "4", "--preload", "counted, numpy", script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "4 True 4 6 10 14\n" * 4
+    assert seen.read_text() == "x"
+
+
+def test_torchs_random_numbers_are_its_own_too(hocket: Hocket) -> None:
+    script = hocket.script("import torch\nsay(torch.initial_seed(), torch.rand(1).item())\n")
+    done = hocket.run("run", "-n", "3", "--preload", "torch", script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(set(done.stdout.split())) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("def f(): {}['x']\nf()", 1),
+        ("x = 1 +", 1),
+        ("sys.exit(3 + rank)", 3),
+        ("sys.exit('words')", 1),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import hocket\nwith hocket.init() as g: g.send(1.0, dst=7)", 1),
+        ("import atexit\natexit.register(say, 'bye')\n1 / 0", 1),
+        ("import threading\nt = threading.Timer(0.01, say, ['later'])\nt.start()", 0),
+        ("import warnings\nwarnings.warn('beware')", 0),
+    ],
+)
+def test_ends_alike(hocket: Hocket, text: str, code: int) -> None:
+    """With the same words, but for numbers."""
+    script = hocket.script(text)
+    without = hocket.run("run", "-n", "1", script)
+    done = hocket.run("run", "-n", "1", "--preload", "numpy", script)
+    assert (done.returncode, done.stdout) == (without.returncode, without.stdout) == (code, done.stdout)
+    digits = str.maketrans("0123456789", "#" * 10)
+    assert done.stderr.translate(digits).replace("#", "") == without.stderr.translate(digits).replace("#", "")
+
+
+@pytest.mark.parametrize("name", ["there_is_none", "there_is.none", "json"])
+def test_no_such_module_to_run(hocket: Hocket, name: str) -> None:
+    done = hocket.run("run", "-n", "1", "--preload", "numpy", "-m", name)
+    without = hocket.run("run", "-n", "1", "-m", name)
+    assert done.returncode == without.returncode == 1
+    assert done.stderr.partition("hocket run: ")[0] == without.stderr.partition("hocket run: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (None, "could not preload hocket.group, numpy, mine: No module named 'mine'"),
+        ("import nothing_like_that", "No module named 'nothing_like_that'"),
+        ("x = 1\n{}['key']\n", "in <module>\n    {}['key']"),
+        ("import threading, signal\nthreading.Thread(target=signal.pause, daemon=True).start()", "1 threads were"),
+        ("import os\nos._exit(3)", "the process that ranks are forked from has died"),
+    ],
+)
+def test_what_cannot_be_preloaded_starts_nothing(hocket: Hocket, module: str | None, words: str) -> None:
+    script = hocket.script("say('started')\n")
+    if module is not None:
+        (hocket.folder / "mine.py").write_text(module)
+    done = hocket.run("run", "-n", "2", "--preload", "numpy,mine", script)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert done.stderr.startswith("hocket run: ")
+    assert words in done.stderr
+    assert "forkserver" not in done.stderr
+
+
+@pytest.mark.parametrize("ends", ["signal", "timeout"])
+def test_a_preload_that_hangs_is_ended(hocket: Hocket, ends: str) -> None:
+    begun = hocket.folder / "begun"
+    (hocket.folder / "mine.py").write_text(
+        f"import os, signal\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\nsignal.pause()\n"
+    )
+    options = ["--timeout", "1.5"] if ends == "timeout" else []
+    process = hocket.start("run", "-n", "2", *options, "--preload", "mine", hocket.script("say('started')\n"))
+    until(lambda: begun.exists() and begun.read_text().isdigit(), "the module begun")
+    if ends == "signal":
+        process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130 if ends == "signal" else 124, "")
+    all_gone([int(begun.read_text())])
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(hocket: Hocket) -> None:
+    """Nor what the ranks started."""
+    script = hocket.script("child = subprocess.Popen(['sleep', '600'])\nsay(os.getpid(), child.pid)\nforever()\n")
+    process = hocket.start("run", "-n", "2", "--preload", "numpy", script)
+    pids = [int(pid) for line in lines(process, 2) for pid in line.split()]
+    pids += [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    assert len(pids) == 4 + 4  # what a rank started is its own; the ranks, the guard and the fork server are ours
+    process.kill()
+    all_gone(pids)
+
+
+def test_what_a_rank_leaves_behind_is_reaped(hocket: Hocket) -> None:
+    """The launcher is given it, and waits for it."""
+    script = hocket.script("subprocess.Popen(['sleep', '600'])\n")
+    begin = (
+        "import sys, os; from hocket.launch.command import run_command\n"
+        f"code = run_command([sys.executable, {script!r}], 3, preload=['json'])\n"
+        "print(code, repr(open(f'/proc/self/task/{os.getpid()}/children').read()))"
+    )
+    process = hocket.begin([sys.executable, "-c", begin])
+    out, err = process.communicate(timeout=60)
+    assert (out, err) == ("0 ''\n", "")
+    assert not {pid for pid in children() if int(pid) != process.pid and pid in out}
+
+
+def test_who_is_started_again_is_forked_again(hocket: Hocket) -> None:
+    script = hocket.script(
+        "import hocket, counted\n"
+        "group = hocket.init(timeout=30)\n"
+        "if rank == 1 and 'HOCKET_RESTARTS' not in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if 'HOCKET_RESTARTS' not in os.environ:\n"
+        "    try: group.barrier()\n"
+        "    except hocket.HocketError: group = group.recover()\n"
+        "    while group.size < 3: group = group.grow() if group.pending() else group\n"
+        "say(group.size, group.all_reduce(group.rank), counted.pid != os.getpid())\n"
+        "group.close()\n"
+    )
+    seen = hocket.folder / "seen"
+    (hocket.folder / "counted.py").write_text(f"import os\npid = os.getpid()\nopen({str(seen)!r}, 'a').write('x')\n")
+    done = hocket.run("run", "-n", "3", "--max-restarts", "1", "--preload", "counted", script)
+    assert (done.returncode, done.stdout) == (0, "3 3 True\n" * 3), done.stderr
+    assert seen.read_text() == "x"
+    assert "started again (1 of 1)" in done.stderr
+
+
+def test_the_death_of_the_fork_server_is_told(hocket: Hocket) -> None:
+    """Where somebody is to be started again; and all are ended."""
+    script = hocket.script("say(os.getpid())\nforever()\n")
+    process = hocket.start("run", "-n", "2", "--max-restarts", "1", "--preload", "json", script)
+    ranks = [int(line) for line in lines(process, 2)]
+    ours = {int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()}
+    (server,) = [pid for pid in ours - {*ranks} if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(server, signal.SIGKILL)
+    os.kill(ranks[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 126
+    assert "hocket run: the process that ranks are forked from has died" in err
+    all_gone(ranks)
