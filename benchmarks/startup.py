@@ -63,6 +63,8 @@ def contestants(folder: Path) -> dict[str, Callable[[int], None]]:
         if place := peer.place():
             commands = partial(peer.commands, place, "", cores=cores, script=str(files[peer.script]))
             found[peer.name] = lambda ranks, commands=commands: run(commands(ranks))  # type: ignore[misc]
+    preload = [sys.executable, "-m", "hocket", "run", "--preload", "numpy", "-n"]
+    found["hocket, preloaded"] = lambda ranks: run([[*preload, str(ranks), str(files["hocket"])]])
     if LIBRARIES["gloo"].place():
         found["torchrun, gloo"] = lambda ranks: run(
             [[*(word.format(ranks=ranks) for word in TORCHRUN), str(files["torch"])]]

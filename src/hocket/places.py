@@ -90,11 +90,16 @@ def _at(lines: Iterable[tuple[str, int]]) -> str:
 
 @lru_cache(maxsize=4096)  # each asynchronous call of torch's asks
 def _is_passed_over(filename: str, with_torch: bool) -> bool:
-    """hocket's own; torch calls hocket, and the command hocket or Python's runpy calls a program."""
+    """hocket's own; torch calls hocket, the command hocket or Python's runpy calls a program, and threading what a
+    thread of hocket's does."""
     torch = getattr(sys.modules["torch"], "__file__", None) if with_torch else None
     if _is_own(filename) or (torch and filename.startswith(str(Path(torch).parent) + os.sep)):
         return True
-    return filename.startswith("<frozen ") or Path(filename).name in ("hocket", "runpy.py")
+    return (
+        filename.startswith("<frozen ")
+        or filename == threading.__file__
+        or Path(filename).name in ("hocket", "runpy.py")
+    )
 
 
 def _shown(filename: str) -> str:
