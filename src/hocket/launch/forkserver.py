@@ -95,7 +95,8 @@ def _preload(modules: Sequence[str]) -> str:
 
 
 def _serve(launcher: socket.socket, modules: Sequence[str]) -> tuple[dict[str, Any], list[int]]:
-    """Import the modules, and fork ranks as they are ordered, until the launcher is gone. Returns in a rank, with its order and descriptors."""
+    """Import the modules, and fork ranks as they are ordered, until the launcher is gone. Returns in a rank, with its
+    order and descriptors."""
     said: dict[str, Any] = {"error": _preload(modules)}
     while True:
         try:
