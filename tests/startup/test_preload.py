@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
-from launching import Hocket, all_gone, children, lines
+from launching import SOURCE, Hocket, all_gone, children, is_gone, lines
 
 from moments import until
 
@@ -105,6 +108,11 @@ def test_torchs_random_numbers_are_its_own_too(hocket: Hocket) -> None:
         ("import atexit\natexit.register(say, 'bye')\n1 / 0", 1),
         ("import threading\nt = threading.Timer(0.01, say, ['later'])\nt.start()", 0),
         ("import warnings\nwarnings.warn('beware')", 0),
+        ("raise KeyboardInterrupt", 130),
+        ("class Odd(BaseException): pass\nraise Odd('words')", 1),
+        ("import atexit\natexit.register(lambda: say(sys.last_type, sys.last_traceback.tb_lineno))\n1 / 0", 1),
+        ("class Last:\n    def __del__(self): os.write(1, b'deleted')\nkept = [Last()]\nkept.append(kept)", 0),
+        ("say(sorted(globals()), sys.orig_argv)", 0),
     ],
 )
 def test_ends_alike(hocket: Hocket, text: str, code: int) -> None:
@@ -115,6 +123,53 @@ def test_ends_alike(hocket: Hocket, text: str, code: int) -> None:
     assert (done.returncode, done.stdout) == (without.returncode, without.stdout) == (code, done.stdout)
     digits = str.maketrans("0123456789", "#" * 10)
     assert done.stderr.translate(digits).replace("#", "") == without.stderr.translate(digits).replace("#", "")
+
+
+@pytest.mark.parametrize("environ", [{}, {"PYTHONSAFEPATH": "1"}])
+@pytest.mark.parametrize("program", [["./script.py"], ["archive.py"], ["link.py"], ["-m", "pack"], ["-m", "pack.two"]])
+def test_found_alike(
+    hocket: Hocket, program: list[str], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dots in its path, in a zip file, behind a link, and in a package that looks at its arguments."""
+    monkeypatch.chdir(hocket.folder)
+    environ = {**environ, "PYTHONPATH": f"{SOURCE}:{hocket.folder}"}
+    text = "import sys\nprint(__name__, __file__, __spec__ and __spec__.origin, sys.argv, sys.path, flush=True)\n"
+    for folder in ("pack", "there"):
+        Path(folder).mkdir()
+    for name in ("script.py", "there/script.py", "pack/__init__.py", "pack/__main__.py", "pack/two.py"):
+        Path(name).write_text(text)
+    Path("pack/__main__.py").write_text(text + "1 / 0\n")
+    Path("link.py").symlink_to("there/script.py")
+    with ZipFile("archive.py", "w") as archive:
+        archive.writestr("__main__.py", text + "1 / 0\n")
+    without = hocket.run("run", "-n", "1", *program, "x", environ=environ)
+    done = hocket.run("run", "-n", "1", "--preload", "json", *program, "x", environ=environ)
+    assert done.stdout == without.stdout != ""
+    assert re.sub(r"pid \d+", "", done.stderr) == re.sub(r"pid \d+", "", without.stderr)
+
+
+def test_what_is_preloaded_sees_the_programs_arguments(hocket: Hocket) -> None:
+    (hocket.folder / "mine.py").write_text("import sys\nseen = sys.argv\n")
+    script = hocket.script("import mine\nsay(mine.seen[1:])\n")
+    done = hocket.run("run", "-n", "2", "--preload", "mine", script, "-x")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['-x']\n" * 2, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--preload", "json"]])
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_empty_ones(hocket: Hocket, closed: str, options: list[str]) -> None:
+    """To the ranks, and nothing of ours takes their numbers."""
+    seen = hocket.folder / "seen"
+    script = hocket.script(
+        "print('out')\nprint('err', file=sys.stderr)\n"
+        f"with open({str(seen)!r}, 'a') as file: file.write(repr(sys.stdin.read()))\n"
+    )
+    words = [sys.executable, "-m", "hocket", "run", "-n", "2", *options, script]
+    process = hocket.begin(["/bin/sh", "-c", f"exec {shlex.join(words)} {closed}"])
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert (out, err) == ("" if " >&-" in closed else "out\n" * 2, "" if "2>&-" in closed else "err\n" * 2)
+    assert seen.read_text() == repr("") * 2
 
 
 @pytest.mark.parametrize("name", ["there_is_none", "there_is.none", "json"])
@@ -152,7 +207,7 @@ def test_a_preload_that_hangs_is_ended(hocket: Hocket, ends: str) -> None:
     (hocket.folder / "mine.py").write_text(
         f"import os, signal\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\nsignal.pause()\n"
     )
-    options = ["--timeout", "1.5"] if ends == "timeout" else []
+    options = ["--timeout", "5"] if ends == "timeout" else []
     process = hocket.start("run", "-n", "2", *options, "--preload", "mine", hocket.script("say('started')\n"))
     until(lambda: begun.exists() and begun.read_text().isdigit(), "the module begun")
     if ends == "signal":
@@ -173,9 +228,23 @@ def test_nothing_outlives_a_launcher_that_is_killed(hocket: Hocket) -> None:
     all_gone(pids)
 
 
-def test_what_a_rank_leaves_behind_is_reaped(hocket: Hocket) -> None:
-    """The launcher is given it, and waits for it."""
-    script = hocket.script("subprocess.Popen(['sleep', '600'])\n")
+def test_nor_does_a_preload(hocket: Hocket) -> None:
+    """Nor what that started."""
+    begun = hocket.folder / "begun"
+    (hocket.folder / "mine.py").write_text(
+        "import os, signal, subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(begun)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} ')\nsignal.pause()\n"
+    )
+    process = hocket.start("run", "-n", "2", "--preload", "mine", hocket.script("say('started')\n"))
+    until(lambda: begun.exists() and begun.read_text().endswith(" "), "the module begun")
+    process.kill()
+    all_gone([int(pid) for pid in begun.read_text().split()])
+
+
+@pytest.mark.parametrize("leaves_the_group", [False, True])
+def test_what_a_rank_leaves_behind_is_no_child_of_ours(hocket: Hocket, leaves_the_group: bool) -> None:
+    """It goes where it goes without."""
+    script = hocket.script(f"subprocess.Popen(['sleep', '1'], start_new_session={leaves_the_group})\n")
     begin = (
         "import sys, os; from hocket.launch.command import run_command\n"
         f"code = run_command([sys.executable, {script!r}], 3, preload=['json'])\n"
@@ -207,16 +276,35 @@ def test_who_is_started_again_is_forked_again(hocket: Hocket) -> None:
     assert "started again (1 of 1)" in done.stderr
 
 
+def test_a_fork_server_that_is_stopped_does_not_stop_the_launcher(hocket: Hocket) -> None:
+    """It hears of signals, though a rank is to be started."""
+    script = hocket.script("say(os.getpid())\nforever()\n")
+    process = hocket.start("run", "-n", "2", "--max-restarts", "1", "--preload", "json", script)
+    ranks = [int(line) for line in lines(process, 2)]
+    server = _server_of(process.pid, ranks)
+    os.kill(server, signal.SIGSTOP)
+    os.kill(ranks[1], signal.SIGKILL)
+    until(lambda: is_gone(ranks[0]), "all are to be started again")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    all_gone([server, *ranks])
+
+
 def test_the_death_of_the_fork_server_is_told(hocket: Hocket) -> None:
     """Where somebody is to be started again; and all are ended."""
     script = hocket.script("say(os.getpid())\nforever()\n")
     process = hocket.start("run", "-n", "2", "--max-restarts", "1", "--preload", "json", script)
     ranks = [int(line) for line in lines(process, 2)]
-    ours = {int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()}
-    (server,) = [pid for pid in ours - {*ranks} if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(server, signal.SIGKILL)
+    os.kill(_server_of(process.pid, ranks), signal.SIGKILL)
     os.kill(ranks[1], signal.SIGKILL)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 126
     assert "hocket run: the process that ranks are forked from has died" in err
     all_gone(ranks)
+
+
+def _server_of(launcher: int, ranks: list[int]) -> int:
+    ours = {int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()}
+    (server,) = [pid for pid in ours - {*ranks} if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return server

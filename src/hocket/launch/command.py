@@ -59,8 +59,12 @@ def run_command(
     given = partial(child_environ, size=size, node=node, metrics=metrics, trace=trace, min_ranks=min_ranks)
     code = 0
     delay: float | None = 0.0
-    starter: Starter = Forks(command, ["hocket.group", *preload]) if preload else Programs(command)
-    with _signals() as signals, closing(starter):
+    starter: Starter = Programs(command)
+    with ExitStack() as all_lives:
+        all_lives.enter_context(_no_gaps())
+        signals = all_lives.enter_context(_signals())
+        if preload:
+            starter = all_lives.enter_context(closing(Forks(command, ["hocket.group", *preload], signals)))
         while delay is not None:
             with ExitStack() as stack:
                 guard, environ, store = stack.enter_context(_meeting(given, node))
@@ -111,6 +115,17 @@ def _meeting(given: _Environ, node: Node | None) -> Iterator[tuple[Guard, _Envir
         store = None if node else stack.enter_context(closing(StoreServer(address, secret=secret).start()))
         port = stack.enter_context(processes.reserved_port())
         yield guard, partial(given, address=address, secret=secret, port=port), store
+
+
+@contextmanager
+def _no_gaps() -> Iterator[None]:
+    """A standard stream that is closed is /dev/null meanwhile, lest something else that we open takes its number."""
+    with ExitStack() as opened:
+        while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+            opened.callback(os.close, null)
+            os.set_inheritable(null, True)
+        os.close(null)
+        yield
 
 
 @contextmanager

@@ -16,23 +16,24 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import socket
 import struct
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from importlib.abc import InspectLoader
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import find_spec
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from pkgutil import get_importer
+from types import ModuleType, TracebackType
 from typing import Any
 
 from ..config.children import become
 
 _LENGTH = struct.Struct("=Q")
-_AT_MOST = 3  # descriptors with a message
+_AT_MOST = 4  # descriptors with a message
 
 
 def tell(to: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -61,11 +62,14 @@ def main() -> None:
     control, modules, *program = sys.argv[1:]
     with socket.socket(fileno=int(control)) as launcher:
         launcher.set_inheritable(False)
-        _be_at_home(program)
-        tell(launcher, {"error": _preload(modules.split(","))})
-        order, streams = _serve(launcher)
-    _begin(order, streams)
-    _run(program)
+        run = _at_home(program)
+        order, descriptors = _serve(launcher, modules.split(","))
+    *streams, permit = descriptors
+    if not os.read(permit, 1):  # who would watch over this rank is gone, or wants it no longer
+        os._exit(0)
+    os.close(permit)
+    _begin(order["environ"], streams)
+    _run(run)
 
 
 def _preload(modules: Sequence[str]) -> str:
@@ -74,9 +78,12 @@ def _preload(modules: Sequence[str]) -> str:
         for module in modules:
             import_module(module)
     except Exception as error:
-        error.__traceback__ = _programs_part(error.__traceback__)
+        error.__traceback__ = _without(error.__traceback__, __file__, "<frozen ")
         missing = isinstance(error, ModuleNotFoundError) and error.name in modules
         return str(error) if missing else "".join(traceback.format_exception(error)).rstrip()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()  # or each rank would say it
     gc.collect()
     gc.freeze()  # no collection of a rank's writes to what is shared
     if (pid := os.fork()) == 0:
@@ -87,109 +94,120 @@ def _preload(modules: Sequence[str]) -> str:
     return f"{left} threads were started by it, and a fork would lose them" if left else ""
 
 
-def _serve(launcher: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork ranks as they are ordered, until the launcher is gone. Returns in a rank, with its order and streams."""
+def _serve(launcher: socket.socket, modules: Sequence[str]) -> tuple[dict[str, Any], list[int]]:
+    """Import the modules, and fork ranks as they are ordered, until the launcher is gone. Returns in a rank, with its
+    order and descriptors."""
+    said: dict[str, Any] = {"error": _preload(modules)}
     while True:
         try:
-            order, streams = hear(launcher)
+            tell(launcher, said)
+            order, descriptors = hear(launcher)
         except (EOFError, ConnectionError):
             os._exit(0)
-        here, there = os.pipe()
-        said: dict[str, Any] = {"error": ""}
+        said = {"error": ""}
         try:
+            here, there = os.pipe()
             if (between := os.fork()) == 0:
-                _fork_again(there)
+                _fork_again(there, alone=order["alone"])
                 os.close(here)
                 os.close(there)
-                return order, streams
+                return order, descriptors
+            os.close(there)
             os.waitpid(between, 0)
+            pid = os.read(here, _LENGTH.size)
+            os.close(here)
+            said |= {"pid": _LENGTH.unpack(pid)[0]} if pid else {"error": "a rank could not be forked"}
         except OSError as error:
             said["error"] = str(error)
-        os.close(there)
-        pid = os.read(here, _LENGTH.size)
-        os.close(here)
-        for stream in streams:
-            os.close(stream)
-        if pid:
-            said["pid"] = _LENGTH.unpack(pid)[0]
-        elif not said["error"]:
-            said["error"] = "a rank could not be forked"
-        tell(launcher, said)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
-def _fork_again(pipe: int) -> None:
-    """Returns in the rank. The one between writes its pid, if there is one, and ends."""
+def _fork_again(pipe: int, *, alone: bool) -> None:
+    """Returns in the rank, which leads its group, and has told its pid. The one between ends."""
     try:
-        if (pid := os.fork()) == 0:
+        if os.fork() == 0:
+            if alone:
+                os.setsid()
+            else:
+                os.setpgid(0, 0)
+            os.write(pipe, _LENGTH.pack(os.getpid()))
             return
-        os.write(pipe, _LENGTH.pack(pid))
     except OSError:
         pass
     os._exit(0)
 
 
-def _begin(order: dict[str, Any], streams: Sequence[int]) -> None:
+def _begin(environ: dict[str, str], streams: Sequence[int]) -> None:
     """Become a rank."""
-    if order["alone"]:
-        os.setsid()
-    else:
-        os.setpgid(0, 0)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    become(order["environ"])
+    become(environ)
     if "numpy.random" in sys.modules:  # Python's own does so itself
         sys.modules["numpy.random"].seed()
     if "torch.random" in sys.modules:
         sys.modules["torch.random"].default_generator.seed()
 
 
-def _be_at_home(program: Sequence[str]) -> None:
-    """Find modules where the program will."""
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(Path.cwd() if program[0] == "-m" else Path(program[0]).resolve().parent)
+def _at_home(program: Sequence[str]) -> Callable[[], object]:
+    """Find modules where the program will, and let them see its arguments, not ours. What runs it, as Python would."""
+    sys.orig_argv = [sys.executable, *program]
+    sys.argv = ["-m", *program[2:]] if program[0] == "-m" else list(program)
+    is_safe = getattr(sys.flags, "safe_path", False)
+    home = sys.path[:0] if is_safe else [str(Path.cwd() if program[0] == "-m" else Path(program[0]).resolve().parent)]
+    as_main = runpy._run_module_as_main  # type: ignore[attr-defined]
+    path = os.path.join(os.getcwd(), program[0])  # noqa: PTH109, PTH118
+    if program[0] == "-m":
+        run = partial(as_main, program[1])
+    elif get_importer(path) is not None:  # a zip file
+        run, home = partial(as_main, "__main__", alter_argv=False), [path]
+    else:
+        run = partial(_run_script, path)
+    sys.path[: 0 if is_safe else 1] = home
+    return run
 
 
-def _run(program: Sequence[str]) -> None:
-    """As Python itself would."""
+def _run(program: Callable[[], object]) -> None:
+    """In a `__main__` of its own, and with none of our lines in tracebacks."""
+    ours = vars(sys.modules["__main__"])
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    vars(main).update({name: value for name, value in ours.items() if name != "main"})
     try:
-        code, spec, sys.argv = _found(program)
-        sys.modules["__main__"] = main = ModuleType("__main__")
-        main.__spec__, main.__file__ = spec, code.co_filename
-        main.__loader__ = spec.loader if spec else SourceFileLoader("__main__", code.co_filename)
-        main.__package__ = spec.parent if spec else None
-        main.__dict__.update(__builtins__=sys.modules["builtins"], __cached__=spec.cached if spec else None)
-        exec(code, main.__dict__)
-    except Exception as error:
-        trace = _programs_part(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.exit(1)
+        program()
+    except SystemExit:
+        raise
+    except BaseException:
+        _hide_our_lines()
+        raise
 
 
-def _found(program: Sequence[str]) -> tuple[CodeType, ModuleSpec | None, list[str]]:
-    """Its code, its spec where it is a module, and its sys.argv."""
-    if program[0] != "-m":
-        path = str(Path(program[0]).absolute())
-        loader = SourceFileLoader("__main__", path)
-        return loader.source_to_code(loader.get_data(path), path), None, list(program)
-    name = program[1]
-    missing = f"No module named {name}"
+def _run_script(path: str) -> None:
     try:
-        spec = find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = find_spec(f"{name}.__main__")
-            missing += f".__main__; {name!r} is a package and cannot be directly executed"
-    except ImportError as error:
-        why = f"{type(error).__name__}: {error}"
-        sys.exit(f"{sys.executable}: Error while finding module specification for {name!r} ({why})")
-    code = spec.loader.get_code(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
-    if spec is None or code is None:
-        sys.exit(f"{sys.executable}: {missing}")
-    return code, spec, [code.co_filename, *program[2:]]
+        text = Path(path).read_bytes()
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        sys.exit(2)
+    main = vars(sys.modules["__main__"])
+    main.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    exec(compile(text, path, "exec", dont_inherit=True), main)
 
 
-def _programs_part(trace: TracebackType | None) -> TracebackType | None:
-    """Without the lines that run it."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen ")):
+def _hide_our_lines() -> None:
+    """From what shows the error that ends this process."""
+    hook = getattr(sys, "excepthook", None)
+
+    def hooked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.last_traceback = trace = _without(trace, "<string>", __file__)
+        assert hook is not None
+        hook(kind, error.with_traceback(trace), trace)
+
+    if hook is not None:
+        sys.excepthook = hooked
+
+
+def _without(trace: TracebackType | None, *files: str) -> TracebackType | None:
+    """What comes after the lines of these files."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(files):
         trace = trace.tb_next
     return trace

@@ -82,7 +82,7 @@ class Job:
     def run(self, delay: float = 0.0) -> int:
         """Start the ranks after so many seconds; the exit code once all have ended. Raises OSError where they can't be
         started."""
-        ready = self._starter.prepare(self._environ(0, restarts=0), piped=self._piped)
+        ready = self._starter.prepare(self._environ(0, restarts=0), self._guard.watch, piped=self._piped)
         if ready is None:
             self._put_off_all(delay)
         else:
@@ -136,8 +136,11 @@ class Job:
         self._waiting.discard(rank)
         local = rank - self._ranks[0]
         environ = self._environ(local, restarts=self._restarts.of(rank))
-        process = self._starter.start(environ, reads=local == 0, piped=self._piped)
-        self._guard.watch(process.pid)
+        try:
+            process = self._starter.start(environ, self._guard.watch, reads=local == 0, piped=self._piped)
+        except InterruptedError:  # which ends the job, in the next turn
+            self._waiting.add(rank)
+            return
         child = Child(rank, process.pid, process.reap)
         self._children.append(child)
         self._running.add(child)

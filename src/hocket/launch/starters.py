@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, TypeAlias
 
 from ..config.children import in_common
 
 # For Popen: the rank leads a group of its own. A function to be called in the child takes a fork of all our memory.
 _LEADER: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 _ALONE: dict[str, Any] = {"start_new_session": True}
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # PR_SET_CHILD_SUBREAPER
+_ANSWERS = 30.0  # seconds that a fork may take: longer, and who is to do it was stopped
+Watch: TypeAlias = Callable[[int], object]  # see to it that the process group of a pid does not outlive us
 
 
 class Started(NamedTuple):
@@ -32,18 +36,18 @@ class Starter(Protocol):
     """Starts ranks, which each lead a process group.
 
     One that `reads` gets our stdin; where that is a terminal it leaves our session, or reading from it would stop it.
-    Output that is `piped` comes at once, not when there is much of it.
+    Output that is `piped` comes at once, not when there is much of it. Whatever it starts is given to `watch` first.
     """
 
-    def prepare(self, environ: Mapping[str, str], *, piped: bool) -> int | None:
+    def prepare(self, environ: Mapping[str, str], watch: Watch, *, piped: bool) -> int | None:
         """Begin with what takes long, in the environment of a rank: a descriptor that can be read when it is over. None
         where nothing is to be waited for."""
 
     def finish(self) -> None:
         """After that. Raises OSError where ranks can't be started."""
 
-    def start(self, environ: Mapping[str, str], *, reads: bool, piped: bool) -> Started:
-        """One rank. Raises OSError where it can't be started."""
+    def start(self, environ: Mapping[str, str], watch: Watch, *, reads: bool, piped: bool) -> Started:
+        """One rank. Raises OSError where it can't be started, and InterruptedError where a signal came first."""
 
     def close(self) -> None:
         """No more are started."""
@@ -55,13 +59,13 @@ class Programs:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
 
-    def prepare(self, environ: Mapping[str, str], *, piped: bool) -> None:
+    def prepare(self, environ: Mapping[str, str], watch: Watch, *, piped: bool) -> None:
         """Nothing."""
 
     def finish(self) -> None:
         """Nothing."""
 
-    def start(self, environ: Mapping[str, str], *, reads: bool, piped: bool) -> Started:
+    def start(self, environ: Mapping[str, str], watch: Watch, *, reads: bool, piped: bool) -> Started:
         """As of `Starter`."""
         process = subprocess.Popen(
             self._command,
@@ -72,6 +76,7 @@ class Programs:
             bufsize=0,
             **(_ALONE if reads and os.isatty(0) else _LEADER),
         )
+        watch(process.pid)
         assert process.stderr is not None
         return Started(process.pid, process.wait, process.stdout, process.stderr)
 
@@ -83,19 +88,20 @@ class Forks:
     """Each rank is a fork of one process that has imported the `modules`: `forkserver.py` is its life.
 
     It forks twice, and this process is the one that is given the orphans: so ranks are its children, as if it had
-    started them.
+    started them. A rank waits for its permit, which it is given when it is watched. What comes in at `signals` is
+    more urgent than an answer.
     """
 
-    def __init__(self, command: Sequence[str], modules: Sequence[str]) -> None:
-        self._program, self._modules = command[1:], modules
+    def __init__(self, command: Sequence[str], modules: Sequence[str], signals: int) -> None:
+        self._program, self._modules, self._signals = command[1:], modules, signals
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def prepare(self, environ: Mapping[str, str], *, piped: bool) -> int | None:
+    def prepare(self, environ: Mapping[str, str], watch: Watch, *, piped: bool) -> int | None:
         """As of `Starter`."""
         if self._server is not None:
+            watch(self._server.pid)
             return None
-        _adopt_orphans(True)
         self._control, theirs = socket.socketpair()
         with theirs:
             begin = "from hocket.launch.forkserver import main; main()"
@@ -106,6 +112,8 @@ class Forks:
                 pass_fds=[theirs.fileno()],
                 **_LEADER,
             )
+        watch(self._server.pid)
+        self._control.settimeout(_ANSWERS)
         return self._control.fileno()
 
     def finish(self) -> None:
@@ -114,37 +122,46 @@ class Forks:
         if said["error"]:
             raise OSError(f"could not preload {', '.join(self._modules)}: {said['error']}")
 
-    def start(self, environ: Mapping[str, str], *, reads: bool, piped: bool) -> Started:
+    def start(self, environ: Mapping[str, str], watch: Watch, *, reads: bool, piped: bool) -> Started:
         """As of `Starter`."""
-        from .forkserver import tell
-
-        assert self._control is not None
-        pipes = [os.pipe() for _ in range(1 + piped)]
         with ExitStack() as mine, ExitStack() as given:  # ends of pipes
-            sources: list[IO[bytes]] = [mine.enter_context(os.fdopen(end, "rb", buffering=0)) for end, _ in pipes]
-            for _, end in pipes:
-                given.callback(os.close, end)
-            stdin = 0
+            stdin = 0 if reads else os.open(os.devnull, os.O_RDONLY)
             if not reads:
-                stdin = os.open(os.devnull, os.O_RDONLY)
                 given.callback(os.close, stdin)
+            stderr, stderr_end = _pipe(mine, given)
+            stdout, stdout_end = _pipe(mine, given) if piped else (None, 1)
+            waits, permit = os.pipe()
+            given.callback(os.close, waits)
+            given.callback(os.close, permit)
             order = {"environ": dict(_with_output(environ, piped)), "alone": reads and os.isatty(0)}
-            with suppress(BrokenPipeError):  # then nothing is heard either
-                tell(self._control, order, [stdin, pipes[1][1] if piped else 1, pipes[0][1]])
-            said = self._hear()
-            if said["error"]:
-                raise OSError(said["error"])
+            with _adopting_orphans():
+                pid = self._fork(order, [stdin, stdout_end, stderr_end, waits])
+            watch(pid)
+            os.write(permit, b"!")
             mine.pop_all()
-        return Started(said["pid"], partial(_reap, said["pid"]), sources[1] if piped else None, sources[0])
+        return Started(pid, partial(os.waitpid, pid, 0), stdout, stderr)
 
     def close(self) -> None:
         """As of `Starter`."""
         if self._control is not None:
             self._control.close()
-            _adopt_orphans(False)
         if self._server is not None:
-            self._server.kill()
+            os.killpg(self._server.pid, signal.SIGKILL)  # with what the modules started
             self._server.wait()
+
+    def _fork(self, order: dict[str, Any], descriptors: Sequence[int]) -> int:
+        from .forkserver import tell
+
+        assert self._control is not None
+        with suppress(BrokenPipeError):  # then nothing is heard either
+            tell(self._control, order, descriptors)
+        urgent, _, _ = select.select([self._signals, self._control.fileno()], [], [], _ANSWERS)
+        if self._signals in urgent:
+            raise InterruptedError
+        said = self._hear()
+        if said["error"]:
+            raise OSError(said["error"])
+        return int(said["pid"])
 
     def _hear(self) -> dict[str, Any]:
         from .forkserver import hear
@@ -154,22 +171,30 @@ class Forks:
             said, _ = hear(self._control)
         except (EOFError, ConnectionError):
             raise OSError("the process that ranks are forked from has died") from None
+        except TimeoutError:
+            raise OSError("the process that ranks are forked from does not answer") from None
         return said
+
+
+def _pipe(mine: ExitStack, given: ExitStack) -> tuple[IO[bytes], int]:
+    """Our end, as a file, and the other one."""
+    here, there = os.pipe()
+    given.callback(os.close, there)
+    return mine.enter_context(os.fdopen(here, "rb", buffering=0)), there
 
 
 def _with_output(environ: Mapping[str, str], piped: bool) -> Mapping[str, str]:
     return {**environ, "PYTHONUNBUFFERED": "1"} if piped else environ
 
 
-def _adopt_orphans(adopt: bool) -> None:
+@contextmanager
+def _adopting_orphans() -> Iterator[None]:
     import ctypes  # which few launchers need
 
-    ctypes.CDLL(None).prctl(_SUBREAPER, int(adopt), 0, 0, 0)
-
-
-def _reap(pid: int) -> None:
-    """A rank, and those of its process group that it left to us."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-        while os.waitpid(-pid, os.WNOHANG) != (0, 0):
-            pass
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(_GET_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_SET_SUBREAPER, before.value, 0, 0, 0)
