@@ -154,8 +154,9 @@ def last(group: Any, *ranks: int) -> None:
         return
     for other in {*range(group.size)} - {first}:
         group.recv(other, tag=77)
-    for other in more:
-        group.send(0, other, tag=77)
+    with suppress(PeerLost):  # who has been told may die before the next one is
+        for other in more:
+            group.send(0, other, tag=77)
 
 
 class Gate:

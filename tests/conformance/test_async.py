@@ -15,6 +15,7 @@ import pytest
 from oracles import agree, data, expect, fold
 
 import hocket
+from moments import last
 from worlds import SIZES, Worlds, raised
 
 F32 = np.dtype("float32")
@@ -197,13 +198,20 @@ def test_bad_arguments_raise_at_the_call(world: Worlds) -> None:
 
 
 def errors_of_remembered_calls(group: Any) -> list[str]:
-    """As `errors`, but of calls that look like earlier ones, and with more of them in the queue."""
+    """As `errors`, but of calls that look like earlier ones, and with more of them in the queue. Rank 0 puts the one that
+    differs when the others have put all of theirs, and completed the one before it."""
     x, y = np.ones(3), np.ones(4)
     for array in (x, y):
         group.all_reduce(array, async_op=True).wait()
-    works = [group.all_reduce(array, async_op=True) for array in (x, y if group.rank else x, x, y)]
-    first, *later = [work.exception() for work in works[1:]]
+    works = [group.all_reduce(array, async_op=True) for array in ((x, y, x, y) if group.rank else (x,))]
     assert works[0].wait().tolist() == [group.size] * 3
+    last(group, 0)
+    if group.rank == 0:
+        works.append(group.all_reduce(x, async_op=True))
+        later = [following(group, array) for array in (x, y)]
+        first = works[1].exception()
+    else:
+        first, *later = [work.exception() for work in works[1:]]
     assert isinstance(first, hocket.MismatchError)
     for error in later:
         assert isinstance(error, hocket.GroupBroken)
@@ -226,6 +234,7 @@ def named_deadline(group: Any) -> str | None:
     for _ in range(2):
         group.all_reduce(x, timeout=50.0)
         group.all_reduce(x, async_op=True, timeout=50.0).wait()
+    last(group, 0)
     if group.rank == 1:
         raised(hocket.HocketError, group.recv, 0, tag=77)  # ends when the other has broken the group
         return None
@@ -246,8 +255,8 @@ def interrupted(group: Any) -> int:
     work = group.all_reduce(1, async_op=True)
     with pytest.raises(hocket.CollectiveTimeout):
         work.wait(timeout=0.05)  # which leaves it to the engine
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         work.wait()
     assert not work.done()
     group.send(1, 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hocket
+from moments import last
 from worlds import Worlds, raised
 
 # (method, arguments, error, word of the message), for a group of 3
@@ -162,6 +163,7 @@ def deadline_set(group: Any, way: str) -> str | None:
     group.timeout = 45
     with group.split(0) as part:
         assert part.timeout == group.timeout == 45.0
+    last(group, 0)
     group.timeout = 0.25
     if group.rank == 1:
         raised(hocket.HocketError, group.recv, 0, tag=77, timeout=60)  # ends when the other has broken the group
@@ -231,6 +233,7 @@ def test_an_error_of_many_letters_is_cut_between_two_of_them(world: Worlds, befo
 
 def leave_early(group: Any) -> str | None:
     group.barrier()
+    last(group, 1)
     if group.rank == 1:
         group.close()
         assert "closed" in str(raised(hocket.GroupBroken, group.barrier))
@@ -279,6 +282,7 @@ def custom_op_raises(group: Any, algorithm: str) -> tuple[str, str]:
     assert group.all_reduce(np.ones(5), op=fails_on_two, algorithm=algorithm).tolist() == [group.size] * 5
     x = np.zeros(5)
     x[-1] = 99 if group.rank == 0 else 1  # in the last chunk only
+    last(group, 0)  # without whose part nobody raises
 
     def carry() -> None:
         group.all_reduce(x, op=fails_on_two, algorithm=algorithm)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hocket
+from moments import last
 from worlds import Worlds, raised
 
 TIMEOUT = 20.0  # that long the ranks would wait for each other, if they did not see the difference
@@ -121,8 +122,9 @@ TABLE = {
 
 def differ(group: Any, usual: Call, other: Call, odd: int) -> tuple[str, str]:
     """The kind and the text of the first error. A rank whose part of the call was over before the others came (the root
-    of a broadcast) may get it out of the next one."""
+    of a broadcast) may get it out of the next one. Nobody differs while others may be still in the call before."""
     group.all_reduce(1)
+    last(group, odd)
     try:
         (other if group.rank == odd else usual)(group)
         group.barrier()
@@ -203,6 +205,7 @@ def after_many_kinds(group: Any) -> str:
         group.all_reduce(x[:7], op=op)
     for count in range(1000, 2000):
         group.all_reduce(x[:count])
+    last(group, 1)
     return str(raised(hocket.MismatchError, group.all_reduce, x[:7], op="max" if group.rank == 1 else "min"))
 
 
@@ -214,10 +217,15 @@ def test_both_calls_are_named_however_many_came_between(world: Worlds, size: int
 
 
 def asynchronous(group: Any) -> str:
+    """Rank 1 puts the call that differs when the others have put theirs, and completed those before it."""
     works = [group.all_reduce(np.ones(100), async_op=True) for _ in range(5)]
-    works.append(group.all_reduce(np.ones(100), op="max" if group.rank == 1 else "min", async_op=True))
-    for work in works[:-1]:
+    if group.rank != 1:
+        works.append(group.all_reduce(np.ones(100), op="min", async_op=True))
+    for work in works[:5]:
         assert (work.wait() == group.size).all()
+    last(group, 1)
+    if group.rank == 1:
+        works.append(group.all_reduce(np.ones(100), op="max", async_op=True))
     error = works[-1].exception()
     assert isinstance(error, hocket.MismatchError)
     return str(error)
