@@ -44,9 +44,9 @@ def numbers(group: Any) -> list[int]:
 
 
 def lose(group: Any, victim: int) -> None:
-    """That one dies, and all others know."""
-    group.barrier()
+    """That one dies when all have come here, and all others know, which may be still in the barrier before it."""
     if me() == victim:
+        group.barrier()
         os.kill(os.getpid(), signal.SIGKILL)
     hear(group)
 

@@ -82,6 +82,7 @@ def test_all_that_are_left_say_the_same(own: Own, victims: tuple[int, ...], coun
 def after_an_absence(group: Any, lost: tuple[int, ...]) -> Verdict:
     """Rank 0 did not run for a while, before some died."""
     group.barrier()
+    last(group, *lost)
     if group.rank in lost:
         os.kill(os.getpid(), signal.SIGKILL)
     session = group._calls
@@ -105,9 +106,10 @@ def test_an_absence_is_told_to_who_is_left_alone(own: Own, lost: tuple[int, ...]
 
 
 def all_at_once(group: Any) -> Verdict:
-    """Each rank makes another call than all others: each finds an error of its own, about at the same time."""
+    """Each rank makes another call than all others: each finds an error of its own, about at the same time. Nobody does
+    before all have completed the barrier; and the first may fail before the last has heard of that."""
     group.barrier()
-    return ended(group, lambda: group.all_reduce(np.ones(group.rank + 1)))
+    return ended(group, lambda: (last(group, *range(group.size)), group.all_reduce(np.ones(group.rank + 1))))
 
 
 @pytest.mark.parametrize("size", [2, 5])
