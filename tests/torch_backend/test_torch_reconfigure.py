@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 import hocket
 import hocket.torch
 from hocket.torch.reconfiguration import ErrorType, Reconfigurable
-from moments import held, until
+from moments import Signs, held, until
 from worlds import World, raised, survivors
 
 TIMEOUT = 60.0
@@ -59,9 +59,14 @@ def exchanged(group: Any, folder: str, uuid: int, members: list[int]) -> list[st
 
 
 def formed(group: Any, folder: str, uuid: int, members: list[int]) -> None:
-    """A group of these processes, in this order, which sums and sends as it should."""
+    """A group of these processes, in this order, which sums and sends as it should. All have come through its calls
+    when one goes on, to another group or to its death."""
     reconfigure(group, uuid, exchanged(group, folder, uuid, members)).wait()
     works(group, members)
+    through = Signs(folder)
+    through.give(f"{uuid}.{os.environ['RANK']}.through")
+    for member in members:
+        through.wait(f"{uuid}.{member}.through", TIMEOUT)
 
 
 def works(group: Any, members: list[int]) -> None:
