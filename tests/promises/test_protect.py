@@ -19,7 +19,7 @@ import pytest
 
 import hocket
 from hocket.errors import TOUCHED
-from moments import Signs, gate, gated, seconds, stopped
+from moments import Signs, gate, gated, last, seconds, stopped
 from worlds import World, Worlds, raised
 
 COUNT = 2**20  # elements of float32: 4 MiB
@@ -117,8 +117,9 @@ def late(group: Any, collective: str, protect: bool, seed: int) -> None:
             usual = usual or seconds(made)[1]
             a.fill(part.rank)
             before = a.bits()
-            part.barrier()
-            timeout = max(1e-5, usual * draw.random()) if group.rank == hurried else 60.0
+            last(part, hurried)  # whose deadline may pass at once, and end what others are in
+            share = draw.random()  # on all ranks, which draw the same
+            timeout = max(1e-5, usual * share) if group.rank == hurried else 60.0
             error, _ = seconds(partial(made, timeout=timeout))
             if isinstance(error, BaseException):
                 judge(error, before, a, protect)
@@ -184,10 +185,10 @@ def by_operator(group: Any, place: str, protect: bool) -> None:
     """The operator of the last rank raises in the middle of a call: in its third block."""
     for collective in REDUCES[:-1]:  # in an exscan the last rank folds nothing
         part = group.split(0)
-        last = part.rank == part.size - 1
+        raises = part.rank == part.size - 1
         a = Arrays.of(part, collective, place, collective in IN_PLACE, 3 * 2**18)
         before = a.bits()
-        gate((lambda: 1 // 0) if last else None, 5)  # type: ignore[arg-type, return-value]
+        gate((lambda: 1 // 0) if raises else None, 5)  # type: ignore[arg-type, return-value]
         made = partial(call, part, collective, "call", part.size - 1, a, op=gated, protect=protect)
         error, _ = seconds(made)
         if isinstance(error, BaseException):  # to a rank that gives alone, the call may be over
@@ -196,7 +197,7 @@ def by_operator(group: Any, place: str, protect: bool) -> None:
             again = raised(hocket.GroupBroken, part.barrier)
             assert not again.out_touched
             assert TOUCHED not in str(again)
-        if last:
+        if raises:
             assert isinstance(error, ZeroDivisionError), error
             assert changed == (not protect and place != "strided"), collective
             if sys.version_info >= (3, 11):
