@@ -198,8 +198,8 @@ def test_bad_arguments_raise_at_the_call(world: Worlds) -> None:
 
 
 def errors_of_remembered_calls(group: Any) -> list[str]:
-    """As `errors`, but of calls that look like earlier ones, and with more of them in the queue. Rank 0 puts the one that
-    differs when the others have put all of theirs, and completed the one before it."""
+    """As `errors`, but of calls that look like earlier ones, and with more of them in the queue. Rank 0 puts the one
+    that differs when the others have put all of theirs, and completed the one before it."""
     x, y = np.ones(3), np.ones(4)
     for array in (x, y):
         group.all_reduce(array, async_op=True).wait()
@@ -255,9 +255,8 @@ def interrupted(group: Any) -> int:
     work = group.all_reduce(1, async_op=True)
     with pytest.raises(hocket.CollectiveTimeout):
         work.wait(timeout=0.05)  # which leaves it to the engine
-    with pytest.raises(KeyboardInterrupt):
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        work.wait()
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    raised(KeyboardInterrupt, lambda: (timer.start(), work.wait()))
     assert not work.done()
     group.send(1, 1)
     return int(work.wait())
