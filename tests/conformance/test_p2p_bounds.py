@@ -38,7 +38,7 @@ def unclaimed(group: Any, signs: Signs) -> str:
         group.recv(1, tag=1)
         assert [work.done() for work in works].count(True) == MOST_BYTES // LONG
         signs.give("counted")
-        group.send(0, 1, tag=8, async_op=True)
+        works.append(group.send(0, 1, tag=8, async_op=True))
         for work in works:
             work.wait()
         return ""

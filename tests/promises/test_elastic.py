@@ -13,6 +13,7 @@ import pytest
 
 import hocket
 from hocket.group import elastic
+from hocket.rendezvous.porch import Porch
 from moments import Signs, stopped
 from ports import free_ports
 from worlds import TRANSPORTS, Died, World, first_host, raised
@@ -242,8 +243,9 @@ def test_newcomers_get_the_state(own: Own, tmp_path: Path, signs: Signs) -> None
     assert all(first > 3 for _, first in seen[2:])
 
 
-def too_late(_: Any, place: str, signs: Signs) -> str:
-    """One comes when the others have made their last commit."""
+def too_late(_: Any, place: str, signs: Signs, slow: bool) -> str:
+    """One comes when the others have made their last commit. A slow one has left its card, and asks for the answer when
+    they have ended."""
 
     def last(group: Any, state: dict[str, Any]) -> Iterator[None]:
         state["x"] += group.all_reduce(1)
@@ -254,19 +256,32 @@ def too_late(_: Any, place: str, signs: Signs) -> str:
 
     meeting = {"rendezvous": place, "secret": SECRET}
     if me() == 2:
+        told = Porch._told
+
+        def told_late(*args: Any) -> Any:
+            signs.wait("over", 60)
+            return told(*args)
+
+        if slow:
+            Porch._told = told_late  # type: ignore[method-assign]
         signs.wait("done", 60)
         return str(raised(hocket.RendezvousError, hocket.join, 60, **meeting))
     state = {"x": 0}
     hocket.elastic(state, last, group=hocket.init(30, rank=me(), size=2, **meeting))
+    if me() == 0:
+        signs.give("over")
     return str(state["x"])
 
 
+@pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("kind", ["file", "tcp"])
-def test_who_waits_when_all_is_done_is_told(own: Own, signs: Signs, tmp_path: Path, transport: str, kind: str) -> None:
+def test_who_waits_when_all_is_done_is_told(
+    own: Own, signs: Signs, tmp_path: Path, transport: str, kind: str, slow: bool
+) -> None:
     host = first_host() if TRANSPORTS[transport].layout else "127.0.0.1"
     place = f"file://{tmp_path}/porch" if kind == "file" else f"tcp://{host}:{free_ports(1)[0]}"
     words = "this rank was not let in: all others have ended"
-    assert own(3).outcomes_alone(too_late, place, signs) == ["2", "2", words]
+    assert own(3).outcomes_alone(too_late, place, signs, slow) == ["2", "2", words]
 
 
 def wakes(_: Any, folder: str, signs: Signs) -> Any:

@@ -39,6 +39,9 @@ class Letters(Member):
         after that waits, here, until some of it is received. Of messages that are not done, a group has up to 65536
         sends, beyond which the next one waits, with `async_op` too, and as many receives, beyond which HocketError is
         raised.
+
+        Messages move while this rank is in a call of the group, or waits: what `async_op` has begun and is not done may
+        stay where it is until then.
         """
         dst = self._go.rank_of(dst, "dst")
         self._calls.require_usable(inside=True)

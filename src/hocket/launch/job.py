@@ -11,7 +11,7 @@ from functools import partial
 
 from ..deadline import Deadline
 from ..rendezvous.server import StoreServer
-from ..rendezvous.store import ADMISSIONS
+from ..rendezvous.store import ADMISSIONS, ALL_ENDED
 from ..words import named
 from . import processes
 from .aftermath import CONSEQUENCE, PATIENCE, left_too_early
@@ -231,7 +231,7 @@ class Job:
             self._clocks[self._look_who_waits] = Deadline(_LOOKS)
             return
         self._restarts.came_late(child.rank for child in self._running)
-        self._store.close("all others have ended")  # of which who waits is told
+        self._store.close(ALL_ENDED)  # which who waits is told
 
     def _tell(self, child: Child, code: int, words: str) -> None:
         """At once, and what it said last under it; what those said who lost a peer is much the same, and soon shown

@@ -10,7 +10,7 @@ from typing import IO
 from ..deadline import Deadline
 
 TAIL = 1 << 16  # bytes of a rank's errors that are kept
-_PROMPT = 0.05  # seconds that a begun line may wait for its end
+_PROMPT = 0.2  # seconds that a begun line may wait for its end
 _HELD = 5.0  # seconds that a traceback may wait for the end of its process, which takes some where cores are busy
 # A SyntaxError of the program itself has no first line.
 _TRACEBACK = re.compile(rb'^(Traceback \(most recent call last\):|  File ".*", line \d+)$', re.MULTILINE)

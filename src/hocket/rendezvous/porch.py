@@ -40,7 +40,7 @@ from .links import Terms
 from .seal import seal, unseal
 from .server import StoreServer
 from .sockets import explained, finish, listen, reach
-from .store import ADMISSIONS, Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
+from .store import ADMISSIONS, ALL_ENDED, Absent, Away, Closed, SocketStore, Store, Taken, joined, reach_store
 
 _LOOKS = 0.02  # seconds between two looks who waits
 _READS = 0.2  # seconds of one of them: anybody may have left thousands of notes there
@@ -181,11 +181,14 @@ class Porch:
             self._tell(caller.number, _refusal("it did not link with the others in time", is_final=False))
 
     def no_more(self) -> None:
-        """Tell all that wait now that nobody will let them in any more."""
+        """Tell all that wait now that nobody will let them in any more; also those of which nothing has been read yet,
+        where they hear of it when the store is closed."""
         self._again = self._probed = Deadline(0.0)
         with suppress(RendezvousError):
             for caller in self.waiting():
-                self._tell(caller.number, _refusal("all others have ended"))
+                self._tell(caller.number, _refusal(ALL_ENDED))
+        if self._server is not None:
+            self._server.close(ALL_ENDED)
 
     def filled(self, admission: Admission) -> None:
         """It has come about: nobody in it waits any more."""
@@ -291,7 +294,8 @@ class Porch:
                     store = self._reached(self._addresses, deadline, stack)
                     yield from self._told(store, self._leave(store, card, deadline), deadline)
             except (Absent, Away, Closed) as error:
-                if isinstance(error, Closed) and self._config.launcher == HOCKET_RUN:  # it opens no other one
+                is_last = self._config.launcher == HOCKET_RUN or ALL_ENDED in str(error)  # no other one is opened
+                if isinstance(error, Closed) and is_last:
                     raise RendezvousError(f"this rank was not let in: {error}") from None
                 if not deadline.left():
                     raise RendezvousError(

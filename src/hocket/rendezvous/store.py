@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # For hocket's own launcher, which holds the store:
 MET = "met"  # the note of who has met the others
+ALL_ENDED = "all others have ended"  # why who would join them is not let in
 ADMISSIONS = "admit/"  # so the notes begin that those wait for who would join the others
 
 _SHORTEST, _LONGEST = 0.1, 2.0  # seconds for one of several addresses
