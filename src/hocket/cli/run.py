@@ -70,7 +70,7 @@ def run(
         str | None,
         typer.Option(
             metavar="MODULES",
-            help="Import these (numpy,torch), and hocket, once, and fork the ranks: n start about as fast as one.",
+            help="Import these (numpy,torch), and hocket, once, and fork the ranks: many start sooner.",
         ),
     ] = None,
     metrics: Annotated[

@@ -91,7 +91,7 @@ def _preload(modules: Sequence[str]) -> str:
     os.waitpid(pid, 0)
     # Libraries that know how to be forked (OpenBLAS) have none now.
     left = len(list(Path("/proc/self/task").iterdir())) - 1
-    return f"{left} threads were started by it, and a fork would lose them" if left else ""
+    return f"it has started {left} thread{'s'[: left - 1]}, which a fork would not have" if left else ""
 
 
 def _serve(launcher: socket.socket, modules: Sequence[str]) -> tuple[dict[str, Any], list[int]]:
@@ -154,17 +154,19 @@ def _at_home(program: Sequence[str]) -> Callable[[], object]:
     """Find modules where the program will, and let them see its arguments, not ours. What runs it, as Python would."""
     sys.orig_argv = [sys.executable, *program]
     sys.argv = ["-m", *program[2:]] if program[0] == "-m" else list(program)
-    is_safe = getattr(sys.flags, "safe_path", False)
-    home = sys.path[:0] if is_safe else [str(Path.cwd() if program[0] == "-m" else Path(program[0]).resolve().parent)]
     as_main = runpy._run_module_as_main  # type: ignore[attr-defined]
     path = os.path.join(os.getcwd(), program[0])  # noqa: PTH109, PTH118
+    is_safe, is_zip = getattr(sys.flags, "safe_path", False), False
     if program[0] == "-m":
-        run = partial(as_main, program[1])
-    elif get_importer(path) is not None:  # a zip file
-        run, home = partial(as_main, "__main__", alter_argv=False), [path]
+        run, home = partial(as_main, program[1]), str(Path.cwd())
+    elif is_zip := get_importer(path) is not None:
+        run, home = partial(as_main, "__main__", alter_argv=False), path
     else:
-        run = partial(_run_script, path)
-    sys.path[: 0 if is_safe else 1] = home
+        run, home = partial(_run_script, path), str(Path(path).resolve().parent)
+    if not is_safe:
+        del sys.path[0]  # ours
+    if is_zip or not is_safe:
+        sys.path.insert(0, home)
     return run
 
 

@@ -20,6 +20,7 @@ _LEADER: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) el
 _ALONE: dict[str, Any] = {"start_new_session": True}
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # PR_SET_CHILD_SUBREAPER
 _ANSWERS = 30.0  # seconds that a fork may take: longer, and who is to do it was stopped
+_SILENT = "the process that ranks are forked from does not answer"
 Watch: TypeAlias = Callable[[int], object]  # see to it that the process group of a pid does not outlive us
 
 
@@ -155,9 +156,11 @@ class Forks:
         assert self._control is not None
         with suppress(BrokenPipeError):  # then nothing is heard either
             tell(self._control, order, descriptors)
-        urgent, _, _ = select.select([self._signals, self._control.fileno()], [], [], _ANSWERS)
-        if self._signals in urgent:
+        came, _, _ = select.select([self._signals, self._control.fileno()], [], [], _ANSWERS)
+        if self._signals in came:
             raise InterruptedError
+        if not came:
+            raise OSError(_SILENT)
         said = self._hear()
         if said["error"]:
             raise OSError(said["error"])
@@ -172,7 +175,7 @@ class Forks:
         except (EOFError, ConnectionError):
             raise OSError("the process that ranks are forked from has died") from None
         except TimeoutError:
-            raise OSError("the process that ranks are forked from does not answer") from None
+            raise OSError(_SILENT) from None
         return said
 
 
