@@ -341,9 +341,12 @@ void Endpoint::check(int peer, Deadline deadline) {
   if (listens) settlement.turn();
   settlement.check();
   for (int other = 0; other < size(); ++other) {
-    if (other != rank()) board.compare(other);
+    if (other == rank()) continue;
+    board.compare(other);
+    // Who left before this call is missing in it, whomever else this rank waits for now: a root, for instance, for
+    // another one to read, while it is that one's messages that fill the slots.
+    if (board.has_left(other) && (other == peer || !board.is_here(other))) liveness.gone(other, "left");
   }
-  if (peer >= 0 && board.has_left(peer)) liveness.gone(peer, "left");
   mailbox_->progress();  // a peer may need a message of ours to get to where we wait for it
   liveness.beat(peer);
   recorder.wait(peer);

@@ -296,6 +296,40 @@ def test_who_left_in_peace_is_lost_to_who_still_calls(own: Own) -> None:
     assert "left the group" in text
 
 
+LONG = 300_000  # of float64: far more than may be on its way
+CALLS: dict[str, Callable[[Any, Any], object]] = {
+    "all_reduce": lambda group, x: group.all_reduce(x),
+    "broadcast": lambda group, x: group.broadcast(x, root=0),
+    "broadcast by a tree": lambda group, x: group.broadcast(x, root=0, algorithm="binomial_tree"),
+    "scatter": lambda group, x: group.scatter(x if group.rank == 0 else None, root=0),
+    "all_gather": lambda group, x: group.all_gather(x),
+    "reduce_scatter": lambda group, x: group.reduce_scatter(x),
+    "all_to_all": lambda group, x: group.all_to_all(x),
+    "all_to_all in pairs": lambda group, x: group.all_to_all(x, algorithm="pairwise"),
+    "scan": lambda group, x: group.scan(x),
+}
+
+
+def left_before(group: Any, name: str, who: int) -> Verdict | None:
+    x = np.full(LONG, group.rank, np.float64)
+    group.barrier()
+    if group.rank == who:
+        group.close()
+        return None
+    return ended(group, lambda: CALLS[name](group, x))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_who_left_is_not_waited_for_to_the_end(own: Own, name: str) -> None:
+    """Whichever of them it is, and whomever the others wait for first: who has left before a call is not in it."""
+    for who in (1, 3):
+        told = [outcome for outcome in own(4).outcomes(left_before, name, who) if outcome is not None]
+        assert len(told) == 3
+        kind, text, lost, completed, _ = one(told)
+        assert (kind, lost, completed) == ("PeerLost", (who,), 1), text
+        assert "left the group" in text
+
+
 def nonsense(group: Any, who: int) -> Verdict:
     """One of the ranks sends what no rank sends to the next one, which may be still in the barrier before it."""
     if group.rank == who:
