@@ -53,6 +53,19 @@ def readable(*fds: int, seconds: float = 0.0) -> list[int]:
     return [fd for fd, _ in poll.poll(seconds * 1000)]
 
 
+def test_what_is_dropped_is_closed() -> None:
+    """As by an interrupt, before there is a group that would close it."""
+    fd = os.memfd_create("test")
+    links = Links.alone(fd)
+    inside, pidfd = links.fds[0], os.pidfd_open(os.getpid())
+    links.pidfds = [pidfd]
+    del links
+    for each in (inside, pidfd):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)
+    os.close(fd)
+
+
 # ---- pidfds ----
 
 

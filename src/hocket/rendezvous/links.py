@@ -116,6 +116,11 @@ class Links:
         if self.is_far:
             _far.add(self)
 
+    def __del__(self) -> None:
+        """What is dropped before a group has it, by an interrupt for instance, is closed: a descriptor is a number, and
+        would stay open."""
+        self.close()
+
     @property
     def is_far(self) -> bool:
         """Whether there are several hosts."""
