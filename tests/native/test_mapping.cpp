@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -120,6 +121,32 @@ void what_is_given_back_is_gone() {
   }
 }
 
+// As much again each time: nobody who uses little has much, and who uses much seldom asks.
+void what_is_used_is_mapped_ahead() {
+  File file;
+  std::byte* const memory = file.owner.data();
+  if (madvise(memory + 63 * kPage, kPage, 22 /* MADV_POPULATE_READ */) != 0) return;  // an old kernel maps none ahead
+  file.owner.give_back(memory, kPages * kPage);
+  uint64_t mapped = 0;
+  const auto there = [&](uint64_t end, uint64_t pages) {
+    map_up_to(end, memory, kPages * kPage, mapped, true);
+    std::vector<unsigned char> found(kPages);
+    mincore(memory, kPages * kPage, found.data());
+    for (uint64_t i = 0; i < kPages; ++i) check((found[i] & 1) == (i < pages), "page ", i, " up to byte ", end);
+    check(mapped == pages * kPage, mapped, " bytes up to byte ", end);
+  };
+  there(1, 1);
+  there(kPage, 1);
+  there(kPage + 1, 2);
+  there(2 * kPage + 1, 4);
+  there(11 * kPage - 5, 11);
+  there(11 * kPage + 1, 22);
+  there(23 * kPage, 22 + std::min(22 * kPage, mapped_at_once) / kPage);
+  there(kPages * kPage, kPages);
+  mapped = (kPages - 1) * kPage;
+  there(kPages * kPage, kPages);
+}
+
 }  // namespace
 
 int main() {
@@ -127,5 +154,6 @@ int main() {
   writes_of_other_threads_are_not_lost();
   a_child_has_memory_of_its_own();
   what_is_given_back_is_gone();
+  what_is_used_is_mapped_ahead();
   return report();
 }

@@ -1,35 +1,12 @@
 #include "transport/outbox/channels.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "transport/shm/mapping.h"
+
 namespace hocket {
-
-namespace {
-
-constexpr uint64_t at_once = 128 << 10;  // bytes of slots that are mapped in one go
-
-// Has the kernel map these pages now, so that the first messages need not wait for it. Where it cannot, they do.
-void populate(void* begin, uint64_t bytes, bool write) {
-#ifdef MADV_POPULATE_WRITE
-  const auto from = reinterpret_cast<uintptr_t>(begin) / page * page;
-  const uint64_t length = reinterpret_cast<uintptr_t>(begin) + bytes - from;
-  madvise(reinterpret_cast<void*>(from), length, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-#endif
-}
-
-// The same for slots of which only the first `mapped` bytes are: some more of them, when a message ends at `end`.
-void map_up_to(uint64_t end, std::byte* slots, uint64_t bytes, uint64_t& mapped, bool write) {
-  if (end <= mapped) return;
-  const uint64_t more = std::min(round_up(end, at_once), bytes) - mapped;
-  populate(slots + mapped, more, write);
-  mapped += more;
-}
-
-}  // namespace
 
 Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint64_t>& slots, uint64_t arena, Bell& bell,
                    Board& board)
@@ -58,7 +35,8 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
   arena_ = channels_[rank].arena;
   for (int peer = 0; peer < size; ++peer) {
     Channel& c = channels_[peer];
-    c.mapped = std::min(at_once, c.slot_bytes);  // twice the front: what is in flight when it begins anew is spared
+    // Twice the front: what is in flight when it begins anew is spared.
+    c.mapped = std::min(mapped_at_once, c.slot_bytes);
     populate(c.receive, depth * sizeof(Descriptor), peer == rank || c.behind_wire);
     populate(c.slots, c.mapped, peer == rank || c.behind_wire);
   }

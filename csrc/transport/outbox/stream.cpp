@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/copy.h"
+#include "transport/shm/mapping.h"
 #include "wait/failpoint.h"
 
 namespace hocket::shm {
@@ -77,6 +78,7 @@ class Writer final : public StreamWriter {
   }
 
   void copy_in(uint64_t at, const void* from, uint64_t n) {
+    map_up_to(std::min(at + n, ring_bytes), ring_, ring_bytes, mapped_, true);
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     const auto* const bytes = static_cast<const std::byte*>(from);
     if (first > 0) copy_bytes(ring_ + begin, bytes, first);
@@ -89,6 +91,7 @@ class Writer final : public StreamWriter {
   uint64_t head_ = 0;
   uint64_t published_ = 0;
   uint64_t consumed_ = 0;  // as last seen
+  uint64_t mapped_ = 0;    // of the ring, which it goes around
   uint64_t number_ = 0;    // of messages
 };
 
@@ -100,7 +103,10 @@ class Reader final : public StreamReader {
   uint32_t broken() const override { return lane_->broken.load(std::memory_order_acquire); }
 
   bool empty() override {
-    if (published_ == tail_) published_ = lane_->published.load(std::memory_order_acquire);
+    if (published_ == tail_) {
+      published_ = lane_->published.load(std::memory_order_acquire);
+      map_up_to(std::min(published_, ring_bytes), ring_, ring_bytes, mapped_, false);
+    }
     return published_ == tail_;
   }
 
@@ -180,6 +186,7 @@ class Reader final : public StreamReader {
   const std::byte* ring_;
   uint64_t tail_ = 0;
   uint64_t published_ = 0;                           // as last seen
+  uint64_t mapped_ = 0;                              // of the ring
   uint64_t number_ = 0;                              // of messages
   decltype(copy_bytes)* copy_payload_ = copy_bytes;  // of the one that is being read
 };

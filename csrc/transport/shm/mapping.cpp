@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -116,6 +117,21 @@ void Mapping::detach(const std::byte* begin, uint64_t bytes) {
 void Mapping::give_back(std::byte* begin, uint64_t bytes) {
   FAILPOINT(giving_back);
   madvise(begin, bytes, MADV_REMOVE);
+}
+
+void populate(const void* begin, uint64_t bytes, bool write) {
+#ifdef MADV_POPULATE_WRITE
+  const auto from = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uint64_t length = reinterpret_cast<uintptr_t>(begin) + bytes - from;
+  madvise(reinterpret_cast<void*>(from), length, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#endif
+}
+
+void map_up_to(uint64_t end, const std::byte* memory, uint64_t bytes, uint64_t& mapped, bool write) {
+  if (end <= mapped) return;
+  const uint64_t until = std::min(round_up(std::max(end, mapped + std::min(mapped, mapped_at_once)), page), bytes);
+  populate(memory + mapped, until - mapped, write);
+  mapped = until;
 }
 
 // The policy of a shared mapping is the file's: it outlives the mapping, and holds for all processes.

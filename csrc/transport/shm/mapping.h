@@ -39,6 +39,15 @@ class Mapping {
   Mapping *before_ = nullptr, *after_ = nullptr;  // in the list of those that own something
 };
 
+// Has the kernel map these pages in one go, so that who first writes there, or reads, need not wait for each of them.
+// Where it cannot, they are mapped then.
+void populate(const void* begin, uint64_t bytes, bool write);
+
+// The same for memory that is used from its front on, of which the first `mapped` bytes are: up to `end`, and as much
+// again as there was, within reason.
+inline constexpr uint64_t mapped_at_once = 128 << 10;
+void map_up_to(uint64_t end, const std::byte* memory, uint64_t bytes, uint64_t& mapped, bool write);
+
 // Has the pages of a memory file, whoever touches them first, come from that NUMA node as long as it has some. False
 // where the system does not allow it, or has no such node.
 bool prefer_node(int fd, uint64_t bytes, int node);
