@@ -109,7 +109,7 @@ $(call say,native tests ($(1)))
 	{ cmake -S . -B build/$(1) -G Ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON $(2) && cmake --build build/$(1); } > $$log 2>&1 \
 	|| { cat $$log; exit 1; }
 @cd build/$(1) && HOCKET_UCX=$$(ls $(CURDIR)/.venv/lib/python*/site-packages/libucx/lib/libucp.so.0 2> /dev/null) \
-	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 300 -j 2 $(3)
+	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 900 -j 2 $(3)
 endef
 
 # What no other target needs. The emulator gives no pages back (test_mapping), and reorders no memory.
