@@ -103,7 +103,8 @@ constexpr size_t kLine = 64;
 constexpr size_t kAhead = 1024;
 
 // What goes to a second place is copied there while it is in the first-level cache. That is faster than a second store
-// of each register: a long copy writes whole lines, and need not fetch those that another core has read first.
+// of each register: a long copy writes whole lines, and need not fetch those that another core has read first. But if
+// that place is one of the sources, its lines have just been read, and a second store is less than a second pass.
 constexpr size_t kBlock = 16384;
 
 template <class F>
@@ -131,6 +132,13 @@ inline void copy(void* dst, void* also, const void* source, size_t bytes) {
   if (also != nullptr && also != source) copy_bytes(static_cast<std::byte*>(also), from, bytes);
 }
 
+inline bool is_among(const void* place, const void* const* sources, size_t k) {
+  for (size_t j = 0; j < k; ++j) {
+    if (sources[j] == place) return true;
+  }
+  return false;
+}
+
 template <class F, class O>
 void fold(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
   const size_t bytes = count * F::kElement;
@@ -140,14 +148,19 @@ void fold(void* dst, void* also, const void* const* sources, size_t k, size_t co
   const typename F::Divisor by(divisor);
   const auto* division = divisor > 1 ? &by : nullptr;
   auto* out = static_cast<std::byte*>(dst);
-  auto* too = static_cast<std::byte*>(also);
+  const bool is_read = is_among(also, sources, k);
+  auto* const too = static_cast<std::byte*>(is_read ? nullptr : also);
+  auto* const twin = static_cast<std::byte*>(is_read ? also : nullptr);
   size_t at = 0;
   const auto fetch = [&](size_t j, size_t n) {
     const std::byte* from = bytes_of(sources[j]) + at + n * F::kStride;
     if (n * F::kStride % kLine == 0) __builtin_prefetch(from + kAhead);
     return F::load(from);
   };
-  const auto put = [&](size_t n, Lanes<F> v) { F::store(out + at + n * F::kStride, v); };
+  const auto put = [&](size_t n, Lanes<F> v) {
+    F::store(out + at + n * F::kStride, v);
+    if (twin != nullptr) F::store(twin + at + n * F::kStride, v);
+  };
   size_t told = 0;
   const auto tell = [&](size_t until) {
     if (too != nullptr) copy_bytes(too + told, out + told, until - told);
@@ -169,6 +182,7 @@ void fold(void* dst, void* also, const void* const* sources, size_t k, size_t co
   const auto put_rest = [&](size_t, Lanes<F> v) {
     F::store(padded, v);
     std::memcpy(out + at, padded, rest);
+    if (twin != nullptr) std::memcpy(twin + at, padded, rest);
   };
   step<F, O, 1>(k, division, fetch_rest, put_rest);
   tell(bytes);
