@@ -7,18 +7,18 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "engine/engine.h"
 #include "kernels/copy.h"
 
 namespace hocket {
 
-// to = sources[0] op ... op sources[k-1], and the same to `also`, if that is there; one source is a copy.
+// to = sources[0] op ... op sources[k-1], and the same to `also`, if that is there; one source is a copy. What is still
+// to be done: all of it moves on when a part is.
 struct Chore {
   std::byte* to;
   std::byte* also;
-  const void* const* sources;
+  const void** sources;
   size_t k;
   uint64_t bytes;
   uint64_t divisor;
@@ -27,7 +27,7 @@ struct Chore {
 
 class Chores {
  public:
-  static constexpr uint64_t turn = 512;    // bytes, of each
+  static constexpr uint64_t turn = 1024;   // bytes, of each
   static constexpr uint64_t worth = 8192;  // bytes of one; what is shorter is done at once
 
   explicit Chores(const Program& program) : program_(program) {}
@@ -42,42 +42,56 @@ class Chores {
       longest = std::max(longest, list_[i].bytes);
       whole |= list_[i].past_caches;
     }
-    const uint64_t piece = longest >= worth && !whole ? turn : longest;
-    for (uint64_t at = 0; at < longest; at += piece) {
-      for (size_t i = 0; i < count_; ++i) {
-        if (at < list_[i].bytes) part(list_[i], at, std::min(piece, list_[i].bytes - at));
-      }
+    if (longest >= worth && !whole) take_turns(longest);
+    for (size_t i = 0; i < count_; ++i) {
+      if (list_[i].bytes != 0) rest(list_[i]);
     }
     count_ = 0;
   }
 
  private:
-  void part(const Chore& c, uint64_t at, uint64_t bytes) {
-    std::byte* const also = c.also == nullptr ? nullptr : c.also + at;
-    if (c.k == 1) {
-      copy(c.to + at, static_cast<const std::byte*>(c.sources[0]) + at, bytes, c.past_caches);
-    } else if (program_.custom) {
-      program_.custom(c.to, c.sources, c.k, bytes / program_.itemsize);
-    } else {
-      const void* const* sources = c.sources;
-      if (at != 0) {
-        shifted_.resize(c.k);
-        for (size_t i = 0; i < c.k; ++i) shifted_[i] = static_cast<const std::byte*>(c.sources[i]) + at;
-        sources = shifted_.data();
+  // Until what is left of each is no longer than a turn. A turn is some forty nanoseconds: five more would be seen.
+  void take_turns(uint64_t longest) {
+    const size_t count = turn / program_.itemsize;
+    for (; longest > turn; longest -= turn) {
+      for (size_t i = 0; i < count_; ++i) {
+        Chore& c = list_[i];
+        if (c.bytes <= turn) continue;
+        if (c.k == 1) {
+          copy<copy_short>(c, turn);
+        } else {
+          program_.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
+        }
+        c.to += turn;
+        if (c.also != nullptr) c.also += turn;
+        for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + turn;
+        c.bytes -= turn;
       }
-      return program_.fold(c.to + at, also, sources, c.k, bytes / program_.itemsize, c.divisor);
     }
-    if (also != nullptr) copy(also, c.to + at, bytes);
   }
 
-  static void copy(std::byte* to, const std::byte* from, uint64_t bytes, bool past_caches = false) {
-    if (to != from) (past_caches ? copy_past_caches : copy_bytes)(to, from, bytes);
+  void rest(const Chore& c) {
+    const size_t count = c.bytes / program_.itemsize;
+    if (c.k == 1) {
+      c.past_caches ? copy<copy_past_caches>(c, c.bytes) : copy<copy_bytes>(c, c.bytes);
+    } else if (program_.custom) {
+      program_.custom(c.to, c.sources, c.k, count);
+      if (c.also != nullptr) copy_bytes(c.also, c.to, c.bytes);
+    } else {
+      program_.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
+    }
+  }
+
+  template <void (*way)(std::byte*, const std::byte*, size_t)>
+  static void copy(const Chore& c, uint64_t bytes) {
+    const auto* const from = static_cast<const std::byte*>(c.sources[0]);
+    if (c.to != from) way(c.to, from, bytes);
+    if (c.also != nullptr) copy_bytes(c.also, c.to, bytes);
   }
 
   const Program& program_;
   std::array<Chore, 3> list_;
   size_t count_ = 0;
-  std::vector<const void*> shifted_;
 };
 
 }  // namespace hocket

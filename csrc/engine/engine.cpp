@@ -96,7 +96,7 @@ class Run {
       blocker_ = s.peers.front();
       return false;
     }
-    const void* const from = at(s.from) + sends_.offset();
+    const void* from = at(s.from) + sends_.offset();
     chores_.add({slot, nullptr, &from, 1, bytes, 1});
     if (takes_turns(bytes)) {
       work(true);

@@ -12,6 +12,9 @@ namespace hocket {
 // than half a line further into its page than `from`; and NumPy's arrays begin 16 bytes into a page, slots at a line.
 void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);
 
+// For a few lines that are one of many parts: what memcpy does first, to find its way, would take as long as the copy.
+void copy_short(std::byte* to, const std::byte* from, size_t bytes);
+
 // Past the caches: no line is fetched to be overwritten. For what is a part of so many bytes that are written in a row,
 // and not read meanwhile: the first of them would be in no cache any more when somebody reads them. Other threads see
 // it all once it has returned.

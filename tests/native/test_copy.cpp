@@ -36,6 +36,7 @@ void copies(void (*copy)(std::byte*, const std::byte*, size_t), const char* name
 
 int main() {
   copies(copy_bytes, "a copy");
+  copies(copy_short, "a short copy");
   copies(copy_past_caches, "a copy past the caches");
   return report();
 }
