@@ -74,7 +74,7 @@ bench: .venv/hocket .venv/torch .venv/plot $(mpis:%=.venv-%/mpi) ## time hocket,
 
 sanitize: .venv/hocket ## run the native tests under address+undefined and under thread sanitizer
 	$(call native-tests,sanitize-address,-DHOCKET_SANITIZE=address$(comma)undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1)
-	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+	$(call native-tests,sanitize-thread,-DHOCKET_SANITIZE=thread -DCMAKE_CXX_FLAGS_RELEASE=-O1,,900)
 
 portable: portable-tools native ## the native tests with clang, and in emulation on aarch64 and without F16C
 	$(call native-tests,clang,-DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS=-Werror)
@@ -101,15 +101,15 @@ clean: ## delete everything that was built or installed here
 comma := ,
 # Not --quiet, which would also keep --strict from counting warnings. The variable: what the theme has to say of others.
 site = mkdir -p build; NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
-# $(call native-tests,folder under build/,cmake options,ctest options). Thread sanitizer wants the address space not
-# randomised, and no UCX that puts itself between a thread's last breath and the kernel.
+# $(call native-tests,folder under build/,cmake options,ctest options,seconds for one test). Thread sanitizer wants the
+# address space not randomised, and no UCX that puts itself between a thread's last breath and the kernel.
 define native-tests
 $(call say,native tests ($(1)))
 @log=build/$(1).log; mkdir -p build; \
 	{ cmake -S . -B build/$(1) -G Ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON $(2) && cmake --build build/$(1); } > $$log 2>&1 \
 	|| { cat $$log; exit 1; }
 @cd build/$(1) && HOCKET_UCX=$$(ls $(CURDIR)/.venv/lib/python*/site-packages/libucx/lib/libucp.so.0 2> /dev/null) \
-	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout 900 -j 2 $(3)
+	UCX_MEM_EVENTS=n $$(setarch -R true 2> /dev/null && echo setarch -R) ctest --output-on-failure --timeout $(or $(4),300) -j 2 $(3)
 endef
 
 # What no other target needs. The emulator gives no pages back (test_mapping), and reorders no memory.

@@ -117,9 +117,9 @@ class Links:
             _far.add(self)
 
     def __del__(self) -> None:
-        """What is dropped before a group has it, by an interrupt for instance, is closed: a descriptor is a number, and
-        would stay open."""
-        self.close()
+        """What is dropped before a group has it, by an interrupt for instance, lets go: sockets close themselves, but a
+        descriptor is a number."""
+        self._close_descriptors()
 
     @property
     def is_far(self) -> bool:
@@ -197,23 +197,27 @@ class Links:
 
     def close_outboxes(self) -> None:
         """Close `fds` and `events`: what they stand for has been mapped, and duplicated."""
-        for fds in (self.fds, self.events):
-            while fds:
-                if (fd := fds.pop()) >= 0:
-                    os.close(fd)
+        _close_all(self.fds, self.events)
+
+    def _close_descriptors(self) -> None:
+        _close_all(self.fds, self.events, self.pidfds)
 
     def close(self) -> None:
         """Close all sockets and descriptors. A second call does nothing."""
-        self.close_outboxes()
+        self._close_descriptors()
         while self.ucx:
             self.ucx.popitem()[1].close()
-        while self.pidfds:
-            if (pidfd := self.pidfds.pop()) >= 0:
-                os.close(pidfd)
         for rank in range(len(self.sockets)):
             for sock in self.all(rank):
                 sock.close()
         self.sockets.clear()
+
+
+def _close_all(*lists: list[int]) -> None:
+    for fds in lists:
+        while fds:
+            if (fd := fds.pop()) >= 0:
+                os.close(fd)
 
 
 def _pipe(sock: socket.socket) -> Pipe:
