@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
 )
 KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Enter": 13, " ": 32}
+
+
+class Refused(AssertionError):
+    """The browser does not do what it was asked to."""
 
 
 class Browser:
@@ -89,7 +94,8 @@ class Browser:
         while True:
             answer = self.hear()
             if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
+                if "error" in answer:
+                    raise Refused(f"{method}: {answer['error']}")
                 result: dict[str, Any] = answer["result"]
                 return result
 
@@ -153,11 +159,19 @@ class Page:
         return answer["result"].get("value")
 
     def until(self, script: str) -> Any:
-        """The first thing that the expression is that counts as true."""
+        """The first thing that the expression is that counts as true.
+
+        A page that goes elsewhere takes a question with it that is being answered: it is asked again.
+        """
         end = time.monotonic() + PATIENCE
-        while not (found := self.ask(f"new Promise((go) => setTimeout(() => go({script}), 20))")):
+        while not (found := self._now(script)):
             assert time.monotonic() < end, f"never true: {script}"
         return found
+
+    def _now(self, script: str) -> Any:
+        with suppress(Refused):
+            return self.ask(f"new Promise((go) => setTimeout(() => go({script}), 20))")
+        return None
 
     def click(self, selector: str) -> None:
         """The mouse goes to the middle of what CSS calls so, and is pressed there."""
