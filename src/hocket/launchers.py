@@ -10,16 +10,15 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import RendezvousError
 
 Environ = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """One of them. `variables` are the rank, the size, the local rank and the local size; the last two may be absent.
     `job` is what no two jobs of one user on one host share; where one of `triggers` is set, it is this launcher. `told`
     is how a user hands its ranks on several hosts what it cannot tell them, the `{address}` at which rank 0 listens."""

@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import platform
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,10 +87,10 @@ def test_this_process_is_where_it_may_run(tmp_path: Path) -> None:
 
 def test_the_cards_of_ranks_make_domains() -> None:
     card = Card(0, "host", 4711, "boot", "net", "@a")
-    cards = [replace(card, domain=domain) for domain in (3, 3, 0, 0, 3, 3)]
+    cards = [card._replace(domain=domain) for domain in (3, 3, 0, 0, 3, 3)]
     assert domains(cards, [0] * 6) == [0, 0, 1, 1, 0, 0]
     assert domains(cards, [0, 0, 0, 1, 1, 1]) == [0, 0, 1, 2, 3, 3]
-    cards[0] = replace(card, domain=-1)
+    cards[0] = card._replace(domain=-1)
     assert domains(cards, [0, 0, 0, 1, 1, 1]) == [0, 0, 0, 1, 2, 2]  # one that may be anywhere: its host is not divided
     assert Card.unpack(cards[1].pack()) == cards[1]
 

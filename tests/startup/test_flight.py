@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,7 @@ def record(rank: int, last: int, *, size: int = 3, **fields: Any) -> Record:
     made = Record(
         "9", rank, 70 + rank, "h", 1, (70,) * size, left=False, error="", calls=calls, waits=(), at=(last + 2) * 10**9
     )
-    return replace(made, **fields)
+    return made._replace(**fields)
 
 
 def words(*those: Record) -> list[str]:
@@ -191,7 +190,7 @@ def words(*those: Record) -> list[str]:
 
 def changed(one: Record, **fields: Any) -> Record:
     """With another last call."""
-    return replace(one, calls=(*one.calls[:-1], one.calls[-1]._replace(**fields)))
+    return one._replace(calls=(*one.calls[:-1], one.calls[-1]._replace(**fields)))
 
 
 def test_ranks_that_agree() -> None:
@@ -219,7 +218,7 @@ def test_ranks_that_stay_in_a_call() -> None:
 def test_the_first_call_that_differs() -> None:
     one = record(1, 5)
     calls = [call._replace(kind="other", title="all_reduce()") if call.number > 3 else call for call in one.calls]
-    (first,) = words(record(0, 5), replace(one, calls=tuple(calls)), record(2, 5))
+    (first,) = words(record(0, 5), one._replace(calls=tuple(calls)), record(2, 5))
     assert first == "rank 1 made all_reduce() (call 4), but ranks 0, 2 made barrier() (call 4)"
 
 

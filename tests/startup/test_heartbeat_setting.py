@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from launching import Hocket
 
@@ -43,7 +41,7 @@ def test_ranks_must_agree_on_it(hocket: Hocket) -> None:
 
 def test_on_one_host_nobody_need_agree() -> None:
     card = Card(0, "host", 4711, "boot", "net", "@a")
-    other = replace(card, rank=1, life=300)
+    other = card._replace(rank=1, life=300)
     assert connections([card, other], [(), ()]) == [1, 1]
     for ways in ([(), ("tcp",)], [(), ("ucx", "tcp")]):
         with pytest.raises(RendezvousError, match=r"rank 0 .*=2, and rank 1 .*=0\.3 "):

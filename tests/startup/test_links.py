@@ -164,7 +164,7 @@ def test_nothing_in_the_store_helps_to_speak_to_a_rank(address: str, server: Sto
         with closing(SocketStore(address, SECRET, 20.0)) as plain:
             card = plain.get("00/0", 20.0)
             told = cards.Card.read(card, b"\0" + secret, "00/0", 0, 0)
-            one = replace(told, rank=1, address="@nobody")
+            one = told._replace(rank=1, address="@nobody")
             plain.set("00/1", one.note(b"\0" + secret, "00/1"))  # so that rank 0 waits for links
             name = told.address
             for known in [card, *seen]:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -175,7 +174,7 @@ def own_card(fd: int) -> Card:
 )
 def test_another_host_is_one_clear_sentence(changed: dict[str, str], words: str) -> None:
     with memory("") as fd:
-        far = replace(own_card(fd), rank=1, host="faraway", pid=42, **changed)  # type: ignore[arg-type]
+        far = own_card(fd)._replace(rank=1, host="faraway", pid=42, **changed)  # type: ignore[arg-type]
         with pytest.raises(
             RendezvousError,
             match=rf"rank 0 .* and rank 1 \(pid 42 on faraway\) {words}, and nothing tells how they can reach",
@@ -197,7 +196,7 @@ def test_a_note_that_is_no_card(blob: bytes) -> None:
 
 def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
     with memory("") as fd, closing(listen(address)) as listener:
-        gone = replace(own_card(fd), host="host", pid=42, address=address)
+        gone = own_card(fd)._replace(host="host", pid=42, address=address)
         leaver = threading.Thread(target=lambda: listener.accept()[0].close())
         leaver.start()
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but could not be connected: "):
@@ -207,7 +206,7 @@ def test_a_rank_that_arrived_and_left_is_named(address: str) -> None:
 
 def test_a_rank_that_arrived_and_died_is_not_waited_for(address: str) -> None:
     with memory("") as fd:
-        dead = replace(own_card(fd), host="host", pid=42, address=address)
+        dead = own_card(fd)._replace(host="host", pid=42, address=address)
         with pytest.raises(RendezvousError, match=r"rank 0 \(pid 42 on host\) arrived, but .*: .*Connection refused"):
             connect(Told(**{"0": dead.note(SECRET, "0")}), 1, 2, fd, 1000.0, terms=Terms(SECRET))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,9 +97,9 @@ def test_how_many_there_are_with_whom() -> None:
     card = Card(0, "host", 4711, "boot", "net", "@a", streams=4)
     ways = [(), ("tcp",), ("ucx", "tcp"), ("ucx",)]
     assert connections([card] * 4, ways) == [1, 4, 1, 1]
-    assert connections([card, replace(card, streams=1)], [(), ()]) == [1, 1]
+    assert connections([card, card._replace(streams=1)], [(), ()]) == [1, 1]
     with pytest.raises(RendezvousError, match=r"rank 0 .*=4, and rank 1 .*=5"):
-        connections([card, replace(card, rank=1, streams=5)], [(), ("tcp",)])
+        connections([card, card._replace(rank=1, streams=5)], [(), ("tcp",)])
 
 
 def test_it_is_a_number_up_to_sixteen() -> None:

@@ -6,7 +6,6 @@ What then goes through UCX is in tests/promises/test_ucx.py.
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,7 +98,7 @@ def test_what_cannot_be_is_the_same_error_everywhere() -> None:
         assert len(told) == 1
         with pytest.raises(RendezvousError, match=words):
             raise RendezvousError(told.pop())
-        near = [replace(each, host="one") for each in cards]
+        near = [each._replace(host="one") for each in cards]
         assert agreed(near, [0] * 4, 1) == [()] * 4
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from .adopt import is_number, like, number_like, overlap, writable
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
-@dataclass(frozen=True)
-class Buffers:
+class Buffers(NamedTuple):
     """`inp` and `target` are C-contiguous and either apart or in one memory, as the call's in-place rule has it.
 
     `deliver` finishes the call: it moves the result to where the caller wants it and gives back what the caller gets.

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -67,8 +67,7 @@ _UFUNCS: dict[np.ufunc, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(NamedTuple):
     """An operator that has been found to fit a dtype.
 
     `code` is the kernels' (`CUSTOM` for a custom operator); `mean` asks for a final division by the number of ranks;

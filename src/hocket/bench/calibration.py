@@ -13,7 +13,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,11 +97,11 @@ def tune(path: Path, *, keeps: bool, told: Told = lambda *_: None) -> None:
         "hocket": hocket.__version__,
         "measured": time.strftime("%Y-%m-%d %H:%M:%S %z"),
     }
-    profile, fits = replace(Profile.unpack(packed), cores=cores), {name: fit}
+    profile, fits = Profile.unpack(packed)._replace(cores=cores), {name: fit}
     with suppress(FileNotFoundError, ValueError):  # there is none to be completed
         before = load(path)
         both = {each: getattr(profile, each) or getattr(before.profile, each) for each in REGIMES}
-        profile, fits = replace(profile, **both), {**before.told.get("fits", {}), **fits}
+        profile, fits = profile._replace(**both), {**before.told.get("fits", {}), **fits}
     save(path, profile, {"fits": fits})
 
 

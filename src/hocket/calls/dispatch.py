@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,8 +48,7 @@ class How(NamedTuple):
     protect: bool | None = None
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One rank's part in a collective call: what all agree on, and what this one brings and gets.
 
     `given` is what this rank gives, None for nothing; `shape` is that of its result, None where it gets none; the
@@ -113,7 +112,7 @@ class Dispatch:
         plan = self.plan(call, Deadline(self.timeout))
         again, buffers = call, self._buffers(call, plan)
         if call.how.out is None and buffers.keeps:  # from now on the result is the caller's
-            again = replace(call, how=call.how._replace(out=buffers.deliver()))
+            again = call._replace(how=call.how._replace(out=buffers.deliver()))
             buffers = self._buffers(again, plan)
         prepared = self.native.prepare(call.signature, plan.plan, call.op, buffers) if buffers.direct else None
         return Persistent(self.session.core, prepared, lambda: self.do(again))

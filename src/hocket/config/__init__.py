@@ -52,6 +52,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..addresses import Peer, host_and_port, shared_folder, tcp_url
 from ..addresses import peers as peers_of
@@ -68,8 +69,7 @@ LEAST_LIFE, MOST_LIFE = 0.5, 86400.0
 TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
 
 
-@dataclass(frozen=True)
-class SocketOptions:
+class SocketOptions(NamedTuple):
     """How the job's TCP sockets are to be: their congestion control and their interface, in the forms of
     HOCKET_SOCKET_IFNAME (empty: chosen); the files of HOCKET_TLS_CERT, HOCKET_TLS_KEY and HOCKET_TLS_CA, where they
     encrypt; whether what they carry has checksums; how many bytes a link carries in the time of a round, 0 where that
@@ -237,7 +237,7 @@ class Config:
             raise ValueError(
                 f"HOCKET_TRANSPORT={asked} shares no memory: each rank of peers needs a tcp:// or rdma:// URL"
             )
-        return replace(job, sockets=replace(job.sockets, ways=_ways_of(job, around)))
+        return replace(job, sockets=job.sockets._replace(ways=_ways_of(job, around)))
 
     @staticmethod
     def _equipped(job: Config, environ: Environ) -> Config:

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import metadata
 from typing import NamedTuple
 
@@ -149,7 +148,7 @@ def ucx(environ: Mapping[str, str]) -> tuple[str, str]:
         options = job_sockets(environ)
     except RendezvousError as error:
         return "", str(error)
-    context, lacks = found(replace(options, ways=("ucx",)))
+    context, lacks = found(options._replace(ways=("ucx",)))
     return ("", lacks) if context is None else (f"{context.version} ({context.path}), {options.ucx_transports}", "")
 
 

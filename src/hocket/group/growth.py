@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -31,7 +30,7 @@ from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..rendezvous.cards import Card, places
 from ..rendezvous.doors import Door
-from ..rendezvous.links import Links, Terms, meet_at
+from ..rendezvous.links import Links, Terms, meet_at, new_key
 from ..rendezvous.mesh import Look
 from ..rendezvous.porch import Admission, Caller, Porch
 from ..rendezvous.sockets import explained, reason
@@ -205,10 +204,10 @@ class Growth(Generic[G]):
         self._callers = []
         for caller in self._porch.waiting():
             with self._porch.welcome(caller):
-                places([*known, replace(caller.card, rank=self._size)])
+                places([*known, caller.card._replace(rank=self._size)])
                 self._callers.append(caller)
         cards = [*members, *(caller.card.pack() for caller in self._callers)]
-        key, admitted = secrets.randbits(64), sorted(self._porch.admitted)
+        key, admitted = new_key(), sorted(self._porch.admitted)
         admission = Admission(0, cards, key, self._wire, terms.sockets.integrity, admitted, self._links.profile)
         for place, caller in enumerate(self._callers):
             self._porch.admit(caller, admission._replace(rank=self._size + place))
@@ -273,7 +272,7 @@ def enter(porch: Porch, deadline: Deadline, make: Make[G]) -> G:
 def link(door: Door, admission: Admission, terms: Terms, limit: Deadline, look: Look = None) -> Links | None:
     """With all that the admission names; None where that is not possible. Raises OSError and RendezvousError where this
     rank has no memory or no descriptors for it."""
-    cards = [replace(Card.unpack(card), rank=rank) for rank, card in enumerate(admission.cards)]
+    cards = [Card.unpack(card)._replace(rank=rank) for rank, card in enumerate(admission.cards)]
     fd = create_outbox(len(cards))
     try:
         with explained("no links"):

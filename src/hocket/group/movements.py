@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -218,7 +217,7 @@ class Movements(Member):
             coming = self._go.do_inside(Call(ask, How(), None, rows, rows.shape), deadline)
             shape = (int(coming.sum()), *parts.row)
             received = tuple(int(n) * math.prod(parts.row) for n in coming)
-            return self._go.do_inside(replace(dealing, shape=shape, received=received), deadline)
+            return self._go.do_inside(dealing._replace(shape=shape, received=received), deadline)
 
         return self._calls.do(call, signature.text, deadline.left(), async_op)
 

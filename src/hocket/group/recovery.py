@@ -22,7 +22,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from errno import ENOMEM, ENOSPC
 from typing import NamedTuple, TypeAlias
 
@@ -175,7 +174,7 @@ class Recovery:
         try:
             if len(self.members) == 1:
                 return Links.alone(fd, terms)
-            cards = [replace(Card.unpack(notes[r].card), rank=i) for i, r in enumerate(self.members)]
+            cards = [Card.unpack(notes[r].card)._replace(rank=i) for i, r in enumerate(self.members)]
             links = meet_at(door, cards, rank, fd, terms, deadline, self._look)
             links.key = key_of(self._links.key, self._attempt, self.members)
             return links

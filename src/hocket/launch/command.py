@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import sys
@@ -109,7 +108,7 @@ _Environ: TypeAlias = Callable[..., dict[str, str]]  # of a local rank that was 
 def _meeting(given: _Environ, node: Node | None) -> Iterator[tuple[Guard, _Environ, StoreServer | None]]:
     """Where ranks can meet, and who ends them; what each is to be told, and where they leave notes, unless the store
     is on another host. Always new: what is left of an earlier meeting does not find its way here."""
-    address, secret = f"@hocket-{secrets.token_hex(16)}", secrets.token_bytes(16)
+    address, secret = f"@hocket-{os.urandom(16).hex()}", os.urandom(16)
     with ExitStack() as stack:
         guard = stack.enter_context(closing(Guard()))
         store = None if node else stack.enter_context(closing(StoreServer(address, secret=secret).start()))

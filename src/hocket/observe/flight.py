@@ -12,7 +12,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +37,7 @@ def write(endpoint: Endpoint, rank: int, error: BaseException) -> None:
         if found is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        own = replace(record_of(found), error=str(error))
+        own = record_of(found)._replace(error=str(error))
         _put(folder, own, instead=True)
         ranks = endpoint.survey(0.0, False)
         for peer, pid in enumerate(own.pids):
@@ -47,7 +46,7 @@ def write(endpoint: Endpoint, rank: int, error: BaseException) -> None:
             condition = process_state(pid) or (DEAD if ranks[peer][5] else SILENT if ranks[peer][6] else "")
             theirs = endpoint.flight(peer) if condition else None
             if theirs is not None:
-                _put(folder, replace(record_of(theirs), condition=condition), instead=False)
+                _put(folder, record_of(theirs)._replace(condition=condition), instead=False)
     except OSError as failure:
         print(f"hocket: the flight record cannot be written to {folder}: {failure.strerror}", file=sys.stderr)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,8 +54,7 @@ class Wait(NamedTuple):
         return f"{self.title}{self.place and f' at {self.place}'}"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """Of one rank in one group, as it was at the time `at`. `pids` has all ranks of its host, 0 for others. `condition`
     is what a rank that wrote this for another one saw of that: "dead", "stopped", "busy elsewhere"."""
 
@@ -145,7 +143,7 @@ def _rank(peer: int) -> int | None:
 def fields_of(record: Record) -> dict[str, Any]:
     """For JSON."""
     calls, waits = [call._asdict() for call in record.calls], [wait._asdict() for wait in record.waits]
-    return {**vars(record), "pids": list(record.pids), "calls": calls, "waits": waits}
+    return {**record._asdict(), "pids": list(record.pids), "calls": calls, "waits": waits}
 
 
 def dumped(record: Record) -> str:
@@ -186,7 +184,7 @@ def parsed(found: dict[str, Any]) -> Record:
     )
     if not 0 <= record.rank < record.size:
         raise ValueError("rank")
-    return replace(record, calls=tuple(sorted(record.calls)))
+    return record._replace(calls=tuple(sorted(record.calls)))
 
 
 def _call(found: Any) -> Call:

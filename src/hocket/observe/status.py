@@ -126,7 +126,7 @@ def _ranks(notes: list[str]) -> Iterator[Seen]:
         owners = [(pid, record) for pid, record in holders if record.pid in (pid, _inner(pid))]
         pid, record = (owners or holders)[0]
         state = process_state(pid) if owners else DEAD
-        yield Seen(replace(record, condition=state), pid)
+        yield Seen(record._replace(condition=state), pid)
 
 
 def _processes() -> list[int]:

@@ -22,7 +22,6 @@ on every rank but the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -36,8 +35,7 @@ FOLD, NOBODY = -1, -2
 SMALL = 1 << 14  # slots of a promise that is kept: it takes less than half a megabyte
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A line of the table above: `gives` and `gets` are "all", "root", "own" or "later"; `of` is whose contributions a
     slot of the output is made of: "every", "until" this rank or "before" it, "root" or "owner"."""
 

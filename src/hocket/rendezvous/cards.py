@@ -6,8 +6,8 @@ import re
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -24,8 +24,7 @@ _LONGEST = 4096  # bytes of a note: a store may hold anything
 _HEAD = re.compile(rb"hocket ([!-~]{1,40})\n")
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """What a rank tells the others about itself. No secret is in it; but where ranks listen is nobody else's business.
 
     `address` is where it listens for ranks of its host, `remote` where for others; empty: nowhere. `alone`: it shares
@@ -60,7 +59,7 @@ class Card:
     def unpack(blob: bytes) -> Card:
         """Read a card. Raises RendezvousError where the blob is none."""
         with suppress(ValueError, msgpack.BufferFull):
-            most = len(fields(Card))  # of an array: one of a hundred million would be made because its head says so
+            most = len(Card._fields)  # of an array: one of a hundred million would be made because its head says so
             unpacker = msgpack.Unpacker(max_buffer_size=_LONGEST, max_array_len=most, max_map_len=0, max_ext_len=0)
             unpacker.feed(blob)  # what follows the card is padding
             match next(unpacker, None):
@@ -89,7 +88,7 @@ class Card:
 
     def pack(self) -> bytes:
         """As it is passed on within a group."""
-        blob: bytes = msgpack.packb(astuple(self))
+        blob: bytes = msgpack.packb(self)
         return blob
 
     def note(self, secret: bytes, label: str) -> bytes:

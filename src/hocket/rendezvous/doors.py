@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import time
 from contextlib import ExitStack
@@ -50,7 +49,7 @@ class Door:
 
     @staticmethod
     def _open(towards: str, wishes: SocketOptions) -> Door:
-        name = secrets.token_hex(16)
+        name = os.urandom(16).hex()
         with ExitStack() as undo:
             door = Door(undo.enter_context(listen(f"@hocket-{name}")), None, name)
             if towards and (own := own_address(towards, wishes.interface)):
@@ -69,7 +68,7 @@ class Door:
             door = Door.open()
             door.url, door.upwards = own.far, True
             return door
-        name, wait = secrets.token_hex(16), Deadline(min(deadline.left(), SLACK))
+        name, wait = os.urandom(16).hex(), Deadline(min(deadline.left(), SLACK))
 
         def held(address: str) -> str:
             return f"something else listens at {address}: was rank {rank} started twice?"

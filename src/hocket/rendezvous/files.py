@@ -7,7 +7,6 @@ again and again, and lists the folder each time, which has the system ask anew.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ class FileStore:
 
     def set(self, key: str, value: bytes, timeout: float = 0.0) -> None:
         """Leave `value` under `key`. Raises Taken where another value is there already. Nothing is waited for."""
-        note, draft = self._file(key), self._folder / f".{secrets.token_hex(8)}"
+        note, draft = self._file(key), self._folder / f".{os.urandom(8).hex()}"
         try:
             draft.write_bytes(value)
             os.link(draft, note)  # not a rename, which would take the place of one that is there

@@ -15,7 +15,7 @@ it.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -65,7 +65,7 @@ class ForeignStore:
     def name(self, timeout: float) -> str:
         """A name that no other store has. Raises RendezvousError after `timeout` seconds without."""
         try:
-            self.set("name", own := secrets.token_bytes(16), timeout)
+            self.set("name", own := os.urandom(16), timeout)
         except Taken as taken:
             return taken.value.hex()
         return own.hex()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -131,7 +131,7 @@ _Link: TypeAlias = "Callable[[Store], Links]"
 
 def _meet(config: Config, fd: int, deadline: Deadline, meeting: _Meeting, foreign: ForeignStore | None) -> Links:
     """Find the store, or open it, and connect."""
-    sockets = replace(config.sockets, interface="") if config.peers else config.sockets  # a URL of one's own tells it
+    sockets = config.sockets._replace(interface="") if config.peers else config.sockets  # a URL of one's own tells it
     terms = Terms.of(config.secret, config.towards, config.alone, sockets)
     prefix = f"{meeting.number}/"
 

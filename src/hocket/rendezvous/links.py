@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import socket
 import warnings
 import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .._core import Credentials, Fallback, Pipe, Stripes, Ucx, UcxContext
 from ..config import SocketOptions
@@ -63,8 +62,7 @@ class Terms:
 
     def card(self, door: Door, rank: int) -> Card:
         """What such a rank tells the others, who are to come to that door."""
-        return replace(
-            door.card(rank),
+        return door.card(rank)._replace(
             alone=self.alone,
             ways=self.sockets.ways,
             ucx=self.ucx.version if self.ucx is not None else "",
@@ -189,7 +187,7 @@ class Links:
     def alone(fd: int, terms: Terms | None = None) -> Links:
         """Those of a world of one, whose outbox is a duplicate of `fd`."""
         hosts, pids = [socket.gethostname()], [os.getpid()]
-        return Links([0], [None], [os.dup(fd)], hosts, pids, [-1], [], 1, terms=terms, key=secrets.randbits(64))
+        return Links([0], [None], [os.dup(fd)], hosts, pids, [-1], [], 1, terms=terms, key=new_key())
 
     def name(self, rank: int) -> str:
         """How messages call a rank."""
@@ -273,7 +271,7 @@ def connect(
             words = f"two jobs met at one address: one has {size} ranks{chosen}, the other {theirs}"
             what = next((name for name in ("integrity", "HOCKET_WIRE") if name in chosen + theirs), "the size")
             raise RendezvousError(f"{words}: do all agree on {what}?{taken.hint}") from None
-        card = replace(terms.card(door, rank), profile=_profile() if rank == 0 else "")
+        card = terms.card(door, rank)._replace(profile=_profile() if rank == 0 else "")
         note = card.note(terms.secret, f"{prefix}{rank}")
         door.told = True
         notes = exchange(store, rank, size, note, deadline, prefix)
@@ -290,6 +288,11 @@ def _profile() -> str:
     if why:
         warnings.warn(f"{why}; until then algorithms are chosen as without one", stacklevel=2)
     return profile.pack() if profile is not None else ""
+
+
+def new_key() -> int:
+    """A number of 64 bits that nobody else has."""
+    return int.from_bytes(os.urandom(8), "little")
 
 
 def key_of(*words: object) -> int:

@@ -24,16 +24,14 @@ import errno
 import hmac
 import os
 import resource
-import secrets
 import select
 import socket
 import struct
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -52,8 +50,7 @@ SLACK = 5.0  # seconds that a handshake may take, and an answer beyond the wait 
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where somebody listens, as the kernel takes it, and the name that is proved; None: the kernel's own."""
 
     family: socket.AddressFamily
@@ -200,7 +197,7 @@ def _proving(sock: socket.socket, secret: bytes, role: str, name: bytes | None) 
     if name is None:
         told = sock.getpeername() if role == "caller" else sock.getsockname()
         name = told if isinstance(told, bytes) else told.encode()
-    mine = secrets.token_bytes(16)
+    mine = os.urandom(16)
     sock.sendall(mine)
     theirs = yield 16
     sock.sendall(_digest(secret, role, name, mine, theirs))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, cast
 
 import torch.distributed as dist
@@ -104,7 +103,7 @@ class Reconfigurable(ProcessGroup):
     def _card(self, handle: str, place: int, rank: int) -> Card:
         try:
             note = b64decode(handle.removeprefix(_HEAD), validate=True) if handle.startswith(_HEAD) else b""
-            return replace(Card.read(note, self._terms.secret, _LABEL, place, rank), rank=place)
+            return Card.read(note, self._terms.secret, _LABEL, place, rank)._replace(rank=place)
         except (Error, ValueError, RendezvousError) as error:
             raise ValueError(f"handle {place} is none of this job's ({error}): {handle:.40}") from error
 

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from ..plans.algorithms import plan
 from .cluster import Cluster
-from .costs import Costs
 from .profile import Regime
 from .simulate import simulate
 
@@ -120,5 +119,5 @@ def _with(regime: Regime, names: Sequence[str], values: Vector) -> Regime:
             rates[int(piece)] = (rates[int(piece)][0], value)
         else:
             said[name] = value
-    costs: Costs = replace(regime.costs, shm=tuple(rates), **said)
+    costs = regime.costs._replace(shm=tuple(rates), **said)
     return Regime(call, costs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .units import Pieces
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """What things cost. Times in seconds, rates in seconds per byte. The values of no cluster, but like many."""
 
     alpha: float = 2e-6  # a message between hosts, from NIC to NIC

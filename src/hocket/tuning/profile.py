@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from .costs import Costs
@@ -23,8 +22,7 @@ class Regime(NamedTuple):
     costs: Costs
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """Of one machine: `cores` are its cores; `near` holds for ranks on it that each have a core, `crowded` where there
     are more of them than cores, and `far` for ranks of several hosts like it. None: nobody has measured that."""
 
@@ -63,12 +61,12 @@ class Profile:
             raise ValueError("this is no profile") from error
 
 
-_NAMES = ("call", *(each.name for each in fields(Costs)))
+_NAMES = ("call", *Costs._fields)
 
 
 def _plain(regime: Regime) -> dict[str, Any]:
     shm = [[None if limit == math.inf else limit, rate] for limit, rate in regime.costs.shm]
-    return {"call": regime.call, **asdict(regime.costs), "shm": shm}
+    return {"call": regime.call, **regime.costs._asdict(), "shm": shm}
 
 
 def _regime(said: Any) -> Regime:

@@ -17,7 +17,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,4 +188,4 @@ def _wan(made: Cluster, said: Mapping[str, Any]) -> Cluster:
     )
 
 
-assert {*_COSTS} == {each.name for each in fields(Costs)}
+assert {*_COSTS} == {*Costs._fields}

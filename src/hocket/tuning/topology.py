@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from .profile import Profile
 
@@ -17,8 +18,7 @@ WIRE = 256 * KIB  # with which the sizes of `choose` were found, over veth
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """One machine: its cores and caches. All its ranks must see the same, so nothing here depends on the process.
 
     `l2` is one core's second-level cache and `memory` the machine's, in bytes.
