@@ -45,6 +45,17 @@ print(json.dumps(told))
 print(sys.stdin.read(), end="", file=sys.stderr)
 """
 
+# A module after which the n-th fork fails, as where a limit of processes is reached.
+NO_FORK = """
+import errno, itertools, os
+fork, forks = os.fork, itertools.count(1)
+def limited():
+    if next(forks) < {}: return fork()
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+os.fork = limited
+"""
+USED_UP = "a process cannot be started: this user may have no more of them (ulimit -u)"
+
 
 def launched(hocket: Hocket, *words: str, text: str) -> list[dict[str, Any]]:
     """What the ranks say of a job that knows the pid of its launcher, and where one of them reads that text."""
@@ -200,6 +211,9 @@ def test_no_such_module_to_run(hocket: Hocket, name: str) -> None:
             "it has started 1 thread, which a fork would not have",
         ),
         ("import os\nos._exit(3)", "the process that ranks are forked from has died"),
+        (NO_FORK.format(1), USED_UP),
+        (NO_FORK.format(2), USED_UP),
+        (NO_FORK.format(3), USED_UP),
     ],
 )
 def test_what_cannot_be_preloaded_starts_nothing(hocket: Hocket, module: str | None, words: str) -> None:
@@ -211,6 +225,18 @@ def test_what_cannot_be_preloaded_starts_nothing(hocket: Hocket, module: str | N
     assert done.stderr.startswith("hocket run: ")
     assert words in done.stderr
     assert "forkserver" not in done.stderr
+
+
+def test_without_it_a_limit_of_processes_is_told_alike(hocket: Hocket) -> None:
+    (hocket.folder / "sitecustomize.py").write_text(
+        "import errno, os, subprocess\n"
+        "def limited(*_, **__): raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
+        "subprocess.Popen.__init__ = limited\n"
+    )
+    where = {"PYTHONPATH": f"{hocket.folder}:{SOURCE}"}
+    done = hocket.run("run", "-n", "2", hocket.script("say('started')\n"), environ=where)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert done.stderr.startswith(f"hocket run: {USED_UP}")
 
 
 @pytest.mark.parametrize("ends", ["signal", "timeout"])

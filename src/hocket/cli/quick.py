@@ -62,7 +62,7 @@ def run_quickly(words: Sequence[str]) -> int | None:
     if said is None:
         return None
     from ..errors import RendezvousError
-    from ..launch.command import command_line, preloaded, run_command
+    from ..launch.command import command_line, preloaded, reason, run_command
 
     try:
         argv = command_line(said.command, module=said.module)
@@ -72,5 +72,5 @@ def run_quickly(words: Sequence[str]) -> int | None:
     try:
         return run_command(argv, said.size, preload=modules)
     except (OSError, RendezvousError) as error:  # as in run
-        print(f"hocket run: {error}", file=sys.stderr)
+        print(f"hocket run: {reason(error)}", file=sys.stderr)
         return 126

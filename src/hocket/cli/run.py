@@ -129,7 +129,7 @@ def run(
     from ..config.children import Node
     from ..config.observed import metrics_address
     from ..errors import RendezvousError
-    from ..launch.command import command_line, preloaded, run_command
+    from ..launch.command import command_line, preloaded, reason, run_command
     from .trace import merge_timelines
 
     try:
@@ -162,6 +162,6 @@ def run(
         if trace is not None:
             merge_timelines(trace)
     except (OSError, RendezvousError) as error:  # not executable after all, or too many processes or open files
-        typer.echo(f"hocket run: {error}", err=True)
+        typer.echo(f"hocket run: {reason(error)}", err=True)
         code = 126
     raise typer.Exit(code)

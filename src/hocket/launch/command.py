@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from errno import EAGAIN
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -99,6 +100,13 @@ def preloaded(command: Sequence[str], modules: str | None) -> list[str]:
     if command[0] != sys.executable:
         raise ValueError("what is preloaded is of use to a .py file or a module (-m), not to any program")
     return names
+
+
+def reason(error: Exception) -> str:
+    """In words, why `run_command` has started nothing."""
+    from .forkserver import NO_MORE  # which few launchers need
+
+    return NO_MORE if isinstance(error, OSError) and error.errno == EAGAIN else str(error)
 
 
 _Environ: TypeAlias = Callable[..., dict[str, str]]  # of a local rank that was started again so many times: restarts=

@@ -22,6 +22,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from errno import EAGAIN
 from functools import partial
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -33,6 +34,7 @@ from typing import Any
 from ..config.children import become
 
 _LENGTH = struct.Struct("=Q")
+NO_MORE = "a process cannot be started: this user may have no more of them (ulimit -u), or this container"
 _AT_MOST = 4  # descriptors with a message
 
 
@@ -86,8 +88,11 @@ def _preload(modules: Sequence[str]) -> str:
             stream.flush()  # or each rank would say it
     gc.collect()
     gc.freeze()  # no collection of a rank's writes to what is shared
-    if (pid := os.fork()) == 0:
-        os._exit(0)
+    try:
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+    except OSError:
+        return NO_MORE
     os.waitpid(pid, 0)
     # Libraries that know how to be forked (OpenBLAS) have none now.
     left = len(list(Path("/proc/self/task").iterdir())) - 1
@@ -116,9 +121,9 @@ def _serve(launcher: socket.socket, modules: Sequence[str]) -> tuple[dict[str, A
             os.waitpid(between, 0)
             pid = os.read(here, _LENGTH.size)
             os.close(here)
-            said |= {"pid": _LENGTH.unpack(pid)[0]} if pid else {"error": "a rank could not be forked"}
+            said |= {"pid": _LENGTH.unpack(pid)[0]} if pid else {"error": NO_MORE}
         except OSError as error:
-            said["error"] = str(error)
+            said["error"] = NO_MORE if error.errno == EAGAIN else str(error)
         for descriptor in descriptors:
             os.close(descriptor)
 
