@@ -30,6 +30,10 @@ OPTIONS = (
 KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Enter": 13, " ": 32}
 
 
+class Refused(AssertionError):
+    """The browser does not do what it was asked to."""
+
+
 class Browser:
     """One, with a profile of its own that nothing is left of."""
 
@@ -89,7 +93,8 @@ class Browser:
         while True:
             answer = self.hear()
             if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
+                if "error" in answer:
+                    raise Refused(f"{method}: {answer['error']}")
                 result: dict[str, Any] = answer["result"]
                 return result
 
@@ -153,11 +158,18 @@ class Page:
         return answer["result"].get("value")
 
     def until(self, script: str) -> Any:
-        """The first thing that the expression is that counts as true."""
-        end = time.monotonic() + PATIENCE
-        while not (found := self.ask(f"new Promise((go) => setTimeout(() => go({script}), 20))")):
-            assert time.monotonic() < end, f"never true: {script}"
-        return found
+        """The first thing that the expression is that counts as true.
+
+        A page that goes elsewhere takes a question with it that is being answered: it is asked again.
+        """
+        end, refused = time.monotonic() + PATIENCE, ""
+        while time.monotonic() < end:
+            try:
+                if found := self.ask(f"new Promise((go) => setTimeout(() => go({script}), 20))"):
+                    return found
+            except Refused as error:
+                refused = f" ({error})"
+        raise AssertionError(f"never true: {script}{refused}")
 
     def click(self, selector: str) -> None:
         """The mouse goes to the middle of what CSS calls so, and is pressed there."""
