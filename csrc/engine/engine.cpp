@@ -82,7 +82,7 @@ class Run {
     }
     if (view.kind == Protocol::viewed) {
       if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
-        blocker_ = s.peers.front();
+        blocker_ = port_.laggard();
         return false;
       }
       FAILPOINT(viewed);
@@ -93,7 +93,7 @@ class Run {
     const bool lends = view.kind == Protocol::lent;
     std::byte* slot = lends ? port_.lend(s.peers, bytes) : port_.reserve(s.peers, bytes);
     if (slot == nullptr) {
-      blocker_ = s.peers.front();
+      blocker_ = port_.laggard();
       return false;
     }
     const void* from = at(s.from) + sends_.offset();
@@ -343,7 +343,7 @@ class Run {
   // Writes the current segment of `s` into the output of each peer, but for the one at `done`, where it is already.
   bool put(const Send& s, uint64_t bytes, const std::byte* done) {
     if (port_.reserve(s.peers, 0) == nullptr) {
-      blocker_ = s.peers.front();
+      blocker_ = port_.laggard();
       return false;
     }
     const uint64_t offset = sends_.offset();

@@ -34,6 +34,9 @@ class Port : public Waiter {
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.
   virtual void post(Peers peers, uint64_t bytes, Label label) = 0;
+  // Whom this rank waits for when there was no room, here or below: one that has not read what is in the way. -1: none,
+  // since it was lent and is to be taken back.
+  virtual int laggard() const = 0;
   // Whether room can be lent to `peer`, in pieces of so many bytes: it writes to what it has read, before it releases
   // it. That holds what it has until it is taken back; the oldest comes first.
   virtual bool lends(int /*peer*/, uint64_t /*bytes*/) const { return false; }

@@ -139,7 +139,11 @@ class FakePort : public Port {
 
   std::byte* reserve(Peers peers, uint64_t bytes) override {
     const uint64_t staged = world_.staged_[rank_];
-    if (!room(peers) || (staged != 0 && staged + bytes > world_.weather_.staging)) return in_vain(), nullptr;
+    if (!room(peers)) return in_vain(), nullptr;
+    if (staged != 0 && staged + bytes > world_.weather_.staging) {
+      laggard_ = reader_of_slots();
+      return in_vain(), nullptr;
+    }
     if (reserved_ == nullptr && refuses()) return nullptr;
     reserved_.reset(new std::byte[bytes]);
     std::fill_n(reserved_.get(), bytes, std::byte{0xa5});
@@ -203,6 +207,8 @@ class FakePort : public Port {
     send(to, {nullptr, written, bytes, label, 0});
   }
 
+  int laggard() const override { return laggard_; }
+
   uint64_t posted(int peer) const override { return world_.channel(rank_, peer).posted; }
 
   bool consumed(int peer, uint64_t count) override {
@@ -265,9 +271,20 @@ class FakePort : public Port {
   }
 
  private:
-  bool room(Peers peers) const {
+  bool room(Peers peers) {
     const auto has_room = [&](int peer) { return world_.channel(rank_, peer).queue.size() < world_.weather_.depth; };
-    return std::ranges::all_of(peers, has_room);
+    const auto full = std::ranges::find_if_not(peers, has_room);
+    if (full != peers.end()) laggard_ = *full;
+    return full == peers.end();
+  }
+
+  // The lowest rank that has not read something that is staged; -1 where all of that is to be taken back.
+  int reader_of_slots() const {
+    const auto is_staged = [](const World::Posted& message) { return message.slot && message.slot->bytes != 0; };
+    for (int peer = 0; peer < world_.size_; ++peer) {
+      if (std::ranges::any_of(world_.channel(rank_, peer).queue, is_staged)) return peer;
+    }
+    return -1;
   }
 
   // In the call that this rank is in.
@@ -330,6 +347,7 @@ class FakePort : public Port {
   End& end_;
   std::unique_ptr<std::byte[]> reserved_;
   bool released_since_ = false, peeked_ = false, reserved_then_ = false;
+  int laggard_ = -1;
   bool lends_ = false;                             // what is reserved,
   std::deque<std::shared_ptr<World::Slot>> lent_;  // and what has not been taken back
 };

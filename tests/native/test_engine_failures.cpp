@@ -121,6 +121,49 @@ void test_timeouts() {
   }
 }
 
+// Whom rank 0 of four waits for, in vain, where one of the others reads nothing.
+int waited_for(const Plan& plan, const Weather& weather, int idle) {
+  std::vector<Program> programs = lower(plan, Sizes{20, 20, 20}, false, 20);
+  Words inp(60);
+  int found = -1;
+  World(4, weather).play([&](int rank, FakePort& port) {
+    if (rank == idle) return;
+    Words out(60);
+    const Deadline end = rank == 0 ? Clock::now() + std::chrono::milliseconds(50) : watchdog();
+    try {
+      run(programs[rank], port, 1, reinterpret_cast<const std::byte*>(inp.data()),
+          reinterpret_cast<std::byte*>(out.data()), end);
+    } catch (const Failure& failure) {
+      if (rank == 0 && failure.kind == Failure::timeout) found = failure.peer;
+      throw Death{};  // so that the others end as well
+    }
+  });
+  return found;
+}
+
+// Rank 0 sends to all, either the same or to each a part. The messages of who does not read fill its channel or the
+// slots; and the next message, for which there is no room, may be for others.
+void test_room_is_waited_for_at_who_does_not_read() {
+  Plan same{"to all", 4, 3, {{}}}, parts{"parts", 4, 3, {{}}};
+  for (int to = 1; to < 4; ++to) {
+    same.fronts[0].push_back({false, {out, to, 0, 3}, {inp, 0, 0, 3}});
+    parts.fronts[0].push_back({false, {out, to, to - 1}, {inp, 0, to - 1}});
+  }
+  for (uint64_t seed = kSeed; seed < kSeed + 2; ++seed) {
+    const Weather few_messages{.seed = seed, .depth = 4, .patience = ~0ull};
+    const Weather few_slots{.seed = seed, .staging = 40, .patience = ~0ull};
+    for (const Plan& plan : {same, parts}) {
+      for (int idle = 1; idle < 4; ++idle) {
+        for (const Weather& weather : {few_messages, few_slots}) {
+          const int found = waited_for(plan, weather, idle);
+          check(found == idle, plan.name, " depth ", weather.depth, " seed ", seed, ": rank 0 waits for rank ", found,
+                ", not for ", idle);
+        }
+      }
+    }
+  }
+}
+
 // What a caller's fold throws goes to the caller; the others hear that the rank is gone.
 void test_throwing_fold() {
   for (uint64_t seed = kSeed; seed < kSeed + 20; ++seed) {
@@ -140,6 +183,7 @@ int main() {
   test_mismatch();
   for (const unsigned loans : {0, 100}) test_deaths(loans);
   test_timeouts();
+  test_room_is_waited_for_at_who_does_not_read();
   test_throwing_fold();
   return report();
 }

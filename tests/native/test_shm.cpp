@@ -195,6 +195,64 @@ void test_room() {
   check(try_send(host[0], both, little, {1, 64}), "no room after one was read");
 }
 
+// Who has not read the oldest message that is in the way, and nobody else: it may be none of those that are sent to.
+void test_laggards() {
+  Host host(4);
+  const std::vector<int32_t> all{1, 2, 3}, one{1}, two{2}, three{3};
+  const Bytes half = content(0, 1, kSlots / 2), little = content(0, 2, 8);
+  const auto waits_for = [&](const std::vector<int32_t>& peers, int expected, const char* what) {
+    check(host[0].reserve(peers, kSlots / 2) == nullptr && host[0].laggard() == expected, what, ": waits for rank ",
+          host[0].laggard(), ", not for ", expected);
+  };
+  try_send(host[0], all, half, {1, 1});
+  try_send(host[0], one, half, {1, 2});
+  waits_for(one, 1, "nobody has read");
+  receive(host[1], 0, half, {1, 1});
+  waits_for(one, 2, "the first of them has");
+  receive(host[1], 0, half, {1, 2});
+  waits_for(one, 2, "the first of them has read all");
+  receive(host[2], 0, half, {1, 1});
+  waits_for(two, 3, "two of them have");
+  receive(host[3], 0, half, {1, 1});
+  check(host[0].reserve(one, kSlots / 2) != nullptr, "no room when all have read");
+
+  try_send(host[0], three, half, {1, 3});
+  try_send(host[0], one, half, {1, 4});
+  waits_for(two, 3, "the older half is rank 3's");
+  receive(host[3], 0, half, {1, 3});
+  try_send(host[0], two, half, {1, 5});
+  waits_for(three, 1, "the older half is rank 1's");
+
+  for (uint32_t i = 0; i < 64; ++i) try_send(host[0], three, little, {2, i});
+  check(!try_send(host[0], all, little, {2, 64}) && host[0].laggard() == 3, "the full channel is rank 3's, not rank ",
+        host[0].laggard(), "'s");
+  check(!host[0].post_view(all, host[0].arena(), 100, {2, 64}) && host[0].laggard() == 3, "so it is for a view");
+}
+
+// What is lent is in the way until it is read, and then until it is taken back, which is nobody else's to do.
+void test_laggard_of_what_is_lent() {
+  Host host(3);
+  const std::vector<int32_t> one{1}, two{2};
+  const uint64_t piece = kSlots / 8;
+  for (uint32_t i = 0; i < 8; ++i) {
+    check(host[0].lend(two, piece) != nullptr, "no room for loan ", i);
+    host[0].post(two, piece, {1, i});
+  }
+  const auto waits_for = [&](int expected) {
+    check(host[0].reserve(one, piece) == nullptr && host[0].laggard() == expected, "beside loans waits for rank ",
+          host[0].laggard(), ", not for ", expected);
+  };
+  waits_for(2);
+  Message message;
+  for (int i = 0; i < 8; ++i) {
+    check(host[2].peek(0, message) && message.lent, "no loan");
+    host[2].release(0);
+  }
+  waits_for(-1);
+  host[0].take_back();
+  check(host[0].reserve(one, piece) != nullptr, "no room when it has been taken back");
+}
+
 // ---- programs -------------------------------------------------------------------------------------------------------
 
 constexpr unsigned nobody = 0, all = ~0u;
@@ -363,6 +421,8 @@ int main() {
   test_wrapping();
   test_front();
   test_room();
+  test_laggards();
+  test_laggard_of_what_is_lent();
   test_programs();
   test_anything();
   test_loans();

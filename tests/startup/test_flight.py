@@ -87,6 +87,24 @@ def test_one_of_three_is_elsewhere(hocket: Hocket, folder: Path) -> None:
         assert [call.failed for call in record.calls] == [False] * 40 + [True] * (last - 40)
 
 
+def test_a_root_without_room_waited_for_who_had_not_read(hocket: Hocket, folder: Path) -> None:
+    """Not for the first of those that it sent to."""
+    job(
+        hocket,
+        folder,
+        4,
+        "x = np.zeros(2_000_000)\n"
+        "group.recv(1, tag=7) if rank == 3 else group.broadcast(x, algorithm='direct', timeout=1)\n",
+        "--grace=60",
+    )
+    code, (_, error, *table) = findings(hocket, folder)
+    assert code == 1
+    assert "in vain for rank 3 (pid " in error
+    assert any("broadcast(" in line and line.endswith("failed, waiting for rank 3") for line in table)
+    found = records(folder)
+    assert [found[rank].calls[-1].waited_for for rank in range(3)] == [3, 0, 0]
+
+
 def test_who_was_killed_in_the_middle_of_a_call_is_written_by_others(hocket: Hocket, folder: Path) -> None:
     job(
         hocket,

@@ -81,6 +81,14 @@ def test_a_rank_in_another_call_comes_first(hocket: Hocket) -> None:
     assert (group.size, group.gone, group.elsewhere) == (3, {}, ())
 
 
+def test_a_root_without_room_waits_for_who_has_not_read(hocket: Hocket) -> None:
+    """Not for the first of those that it sends to, which wait for the root."""
+    job = Job(hocket, 4, "forever() if rank == 3 else group.broadcast(np.zeros(2_000_000), algorithm='direct')")
+    until(lambda: sentence(lines_of(job.groups()[0])[-1]).endswith(", waiting for ranks 0, 3"), "rank 3 named")
+    (group,) = job.groups()
+    assert [seen.record.calls[-1].waited_for for seen in group.seen[:3]] == [3, 0, 0]
+
+
 def test_a_stopped_rank(hocket: Hocket) -> None:
     job = Job(hocket, 3, "os.kill(os.getpid(), signal.SIGSTOP) if rank == 2 else group.barrier()")
     stopped(job.pids[2])

@@ -68,7 +68,10 @@ bool Channels::lends(int peer, uint64_t bytes) const {
 }
 
 std::byte* Channels::lend(Peers peer, uint64_t bytes) {
-  if (lent_ - taken_back_ == depth) return nullptr;
+  if (lent_ - taken_back_ == depth) {
+    laggard_ = peer.front();
+    return nullptr;
+  }
   kind_ = Descriptor::lent;
   return reserve_slots(peer, bytes);
 }
@@ -106,7 +109,9 @@ bool Channels::room(Peers peers, uint64_t end) {
     Channel& c = channels_[peer];
     if (c.sent - c.seen_read < depth) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
-    if (c.sent - c.seen_read >= depth) return false;
+    if (c.sent - c.seen_read < depth) continue;
+    laggard_ = peer;
+    return false;
   }
   if (end - tail_ <= slots_) return true;
   tail_ = head_;
@@ -116,7 +121,19 @@ bool Channels::room(Peers peers, uint64_t end) {
     if (c.seen_read != c.sent) tail_ = std::min(tail_, c.begin[c.seen_read % depth]);
   }
   if (lent_ != taken_back_) tail_ = std::min(tail_, lent_at_[taken_back_ % depth]);
-  return end - tail_ <= slots_;
+  if (end - tail_ <= slots_) return true;
+  laggard_ = reader_of_tail();
+  return false;
+}
+
+// The lowest rank that has not read the oldest message that is in the way. -1: that was lent, all have read it, and it
+// is to be taken back.
+int Channels::reader_of_tail() const {
+  const auto keeps = [this](const Channel& c) {
+    return c.seen_read != c.sent && c.begin[c.seen_read % depth] == tail_;
+  };
+  const auto found = std::ranges::find_if(channels_, keeps);
+  return found == channels_.end() ? -1 : static_cast<int>(found - channels_.begin());
 }
 
 void Channels::post(Peers peers, uint64_t bytes, Label label) {

@@ -30,6 +30,7 @@ class Channels : public Port {
 
   std::byte* reserve(Peers peers, uint64_t bytes) override;
   void post(Peers peers, uint64_t bytes, Label label) override;
+  int laggard() const override { return laggard_; }
   bool lends(int peer, uint64_t bytes) const override;
   std::byte* lend(Peers peer, uint64_t bytes) override;
   void take_back() override { ++taken_back_; }
@@ -67,6 +68,7 @@ class Channels : public Port {
   bool is_lent_again(uint64_t bytes) const;
   bool all_read();
   bool room(Peers peers, uint64_t end);
+  int reader_of_tail() const;
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
 
   Bell& bell_;
@@ -86,6 +88,7 @@ class Channels : public Port {
   bool lending_ = true;
   uint64_t lent_ = 0, taken_back_ = 0;     // messages since the beginning of time,
   std::array<uint64_t, depth> lent_at_{};  // and where each begins
+  int laggard_ = -1;                       // when last there was no room
   alignas(64) std::byte inline_[64];
 };
 
