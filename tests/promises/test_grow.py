@@ -28,7 +28,7 @@ from hocket.group.recovery import is_majority
 from hocket.rendezvous import porch
 from hocket.rendezvous.files import FileStore
 from hocket.rendezvous.porch import Porch
-from moments import Signs, held, until
+from moments import Signs, held, last, until
 from worlds import TRANSPORTS, Died, World, first_host, raised
 
 Own = Callable[[int], World]
@@ -276,6 +276,7 @@ def lost_member(_: Any, folder: str, victim: int, at: str, when: int) -> Any:
         group = come(folder)
     else:
         until(lambda: group.pending() == 1, "it")
+        last(group, victim)
         if group.rank == victim:
             owner, name = {
                 "tell": (group._objects, "tell"),
@@ -532,6 +533,7 @@ def loses_its_porch(_: Any, place: str, signs: Signs) -> list[int]:
         group.pending()  # it is open from now on
         signs.give("formed")
         until(lambda: group.pending() == 1, "it")
+        last(group, 0)
         if me() == 0:
             die()
         lose(group)
