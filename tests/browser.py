@@ -167,7 +167,7 @@ class Page:
             try:
                 if found := self.ask(f"new Promise((go) => setTimeout(() => go({script}), 20))"):
                     return found
-            except Refused as error:
+            except Refused as error:  # noqa: PERF203
                 refused = f" ({error})"
         raise AssertionError(f"never true: {script}{refused}")
 
