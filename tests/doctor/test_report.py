@@ -231,6 +231,7 @@ def test_who_takes_the_call_and_says_nothing(monkeypatch: pytest.MonkeyPatch) ->
         url = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         assert door.knock(url, "x") == "it is connected, and then nothing comes"
         listener.accept()[0].close()
+        monkeypatch.setattr(door, "PATIENCE", 3.0)  # in which it does hear what is short
 
         def deaf() -> None:
             caller = listener.accept()[0]

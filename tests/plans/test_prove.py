@@ -167,9 +167,9 @@ def test_what_was_proved_is_found_again_at_once() -> None:
     mine = plan("all_reduce", "ring", 16)
     for algorithm in ("ring", ring.all_reduce, mine):
         first = proved("all_reduce", algorithm, 16)
-        begin = time.perf_counter()
+        begin = time.thread_time()  # others may have the core meanwhile
         assert all(proved("all_reduce", algorithm, 16) is first for _ in range(1000))
-        assert time.perf_counter() - begin < 0.1
+        assert time.thread_time() - begin < 0.1
 
 
 def endless(n: int) -> Steps:

@@ -322,10 +322,12 @@ elif {way.startswith("a handler")}:
     thread, process = group.recv(0).tolist()
     looks = []
     while looks[-10:] != ["S"] * 10:
+        time.sleep(0.002)
         with open(f"/proc/{{process}}/task/{{thread}}/stat") as stat:
             looks.append(stat.read().rpartition(")")[2].split()[0])
     os.kill(process, signal.SIGUSR1)
-    time.sleep(0.2)
+    while not open(f"/proc/{{process}}/task/{{thread}}/children").read():
+        time.sleep(0.002)
 try:
     total = group.all_reduce(np.arange(3.0) + rank, add, algorithm="binomial_tree")
 except Exception as error:

@@ -16,7 +16,8 @@ from launching import Hocket, all_gone, lines
 from moments import state, until
 from ports import free_ports
 
-# All meet. From then on a rank that is in a call when another one is lost goes on with those that are left.
+# All meet, and nobody goes on, maybe to its death, while another one is in that call. From then on a rank that is in a
+# call when another one is lost goes on with those that are left.
 MEET = """
 import hocket
 lives = int(os.environ.get('HOCKET_RESTARTS', '0'))
@@ -24,6 +25,8 @@ def kill(): os.kill(os.getpid(), signal.SIGKILL)
 def meet():
     group = hocket.init(timeout=20)
     group.barrier()
+    open(f'{__file__}.{rank}', 'w')
+    while not all(os.path.exists(f'{__file__}.{other}') for other in range(group.size)): time.sleep(0.005)
     return group
 def total(group):
     while True:
@@ -426,9 +429,8 @@ def test_who_met_in_a_folder_has_met(hocket: Hocket) -> None:
     script = hocket.script(
         "import hocket\n"
         "group = hocket.init(60, rank=rank, size=3, rendezvous=f'file://{sys.argv[1]}', secret='theirs')\n"
-        "group.barrier()\n"
-        "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "try: group.barrier()\n"
+        "if rank == 1: group.barrier(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "try:\n    while True: group.barrier()\n"
         "except hocket.PeerLost: group = group.recover()\n"
         "say(group.all_reduce(10**rank))"
     )

@@ -139,7 +139,7 @@ def test_who_is_missing_is_named_and_meets_them_late() -> None:
     def early(rank: int) -> Links:
         words = "rank 2 did not arrive within|gave up: rank 2 did not arrive"
         with pytest.raises(RendezvousError, match=words):
-            meet(config(given, rank), 0.5)
+            meet(config(given, rank), 2.0)
         ready.wait(20)
         return meet(config(given, rank))
 
@@ -173,7 +173,7 @@ def test_lists_of_another_length() -> None:
     """Whoever comes first: no rank goes without an error."""
     given = urls("ttt")
     with ThreadPoolExecutor(1) as pool:
-        zero = pool.submit(meet, config(given, 0), 0.5)
+        zero = pool.submit(meet, config(given, 0), 2.0)
         with pytest.raises(RendezvousError, match=r"two jobs met at one address: one has \d ranks, the other \d"):
             meet(config(given[:2], 1))
         with pytest.raises(RendezvousError, match=r"two jobs met at one address|ranks 1, 2 did not arrive"):

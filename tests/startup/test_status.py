@@ -102,8 +102,8 @@ def test_a_dead_rank_and_the_error_of_the_others(hocket: Hocket) -> None:
         hocket,
         3,
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "try: group.barrier()\n"
+        "if rank == 1: group.barrier(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "try:\n    while True: group.barrier()\n"
         "except hocket.PeerLost: forever()\n",
         "--grace=60",
     )

@@ -67,9 +67,8 @@ def test_the_rank_whose_script_failed_is_blamed(plain: Way, inside: Way, tmp_pat
 def test_a_killed_rank_is_a_peer_lost(plain: Way, inside: Way, tmp_path: Path) -> None:
     """Under torchrun's variables; the others, which go either way, are told which it was."""
     script = HEAD + (
-        "set rank [torch::get_rank]; torch::distributed_barrier\n"
-        "if {$rank == 1} {exec kill -9 [pid]}\n"
-        "puts [list [catch {torch::distributed_barrier} text options] [dict get $options -errorcode] $text]\n"
+        "if {[torch::get_rank] == 1} {torch::distributed_barrier; exec kill -9 [pid]}\n"
+        "puts [list [catch {while 1 torch::distributed_barrier} text options] [dict get $options -errorcode] $text]\n"
     )
     place = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": str(tmp_path)}
     ways = [plain, plain, inside]

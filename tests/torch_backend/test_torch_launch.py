@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from ranks import Ranks
@@ -123,11 +124,12 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     program = write(
         tmp_path,
         """
-        dist.all_reduce(tensor)
         if rank == 1:
+            dist.all_reduce(tensor)
             os.kill(os.getpid(), signal.SIGKILL)
         try:
-            dist.all_reduce(tensor)
+            while True:  # it may be known already in the first of them
+                dist.all_reduce(tensor)
         except hocket.PeerLost as error:
             print(error)
         """,
@@ -184,12 +186,14 @@ def mismatched(call: str, other: str) -> str:
     import torch.distributed as dist
 
     import hocket
+    from hocket.calls import session
     from worlds import raised
 
     rank, size, tensor = dist.get_rank(), dist.get_world_size(), torch.ones(3)
     names = {"torch": torch, "dist": dist, "size": size, "tensor": tensor}
     chosen = compile(other if rank == size - 1 else call, __file__, "eval")
-    return str(raised(hocket.MismatchError, eval, chosen, names))
+    with mock.patch.object(session, "PATIENCE", 20.0):  # all ranks come to their calls, however busy the machine is
+        return str(raised(hocket.MismatchError, eval, chosen, names))
 
 
 @pytest.mark.feature("Groups", "programs may end without destroy_process_group, with calls and futures in flight")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ def left(path: str, protect: str) -> tuple[bool, bool]:
     rank 0 is there when it gives up."""
     rank, size = dist.get_rank(), dist.get_world_size()
     os.environ["HOCKET_PROTECT"] = protect
-    options = hocket.torch.ProcessGroup(dist.FileStore(path, size), rank, size, 0.5)
+    options = hocket.torch.ProcessGroup(dist.FileStore(path, size), rank, size, 30.0)
     os.environ["HOCKET_PROTECT"] = ""
+    options.set_timeout(timedelta(seconds=1))  # not that of the formation, which others may slow down
     tensor = torch.full((1 << 12,), float(rank))
     answer = True, False
     if rank < 2:
