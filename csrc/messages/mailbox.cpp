@@ -123,7 +123,8 @@ bool Mailbox::send_now(int destination, int64_t tag, std::string_view meta, cons
   if (!lock) return false;  // another thread moves a lot: to wait for it is for those who let others run meanwhile
   Outgoing& out = outgoing_[destination];
   if (closed_ || out.failure || !out.queue.empty()) return false;
-  if (!out.stream->send(tag, meta, static_cast<const std::byte*>(data), bytes)) return false;
+  const bool shown = bytes > shown_bytes && is_at_work(destination);
+  if (!out.stream->send(tag, meta, static_cast<const std::byte*>(data), bytes, shown)) return false;
   waiter_.notify(destination);
   out.moved.add(bytes);
   return true;
@@ -134,6 +135,9 @@ bool Mailbox::takes_at_once(const Incoming& in) const {
   return !closed_ && matching_->empty() && !in.message && !in.failure;
 }
 
+// Whether `peer` may copy at the same time as this rank: it has a core of its own, and what it writes shows at once.
+bool Mailbox::is_at_work(int peer) const { return !waiter_.listens && !waiter_.shares_core(peer); }
+
 Mailbox::Next Mailbox::next(int source, int64_t tag, Glimpse& seen) {
   if (source >= size_ || source == rank_) return other;
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
@@ -141,7 +145,8 @@ Mailbox::Next Mailbox::next(int source, int64_t tag, Glimpse& seen) {
   Incoming& in = incoming_[source];
   if (!takes_at_once(in)) return other;
   if (in.stream->empty()) return in.stream->broken() == 0 ? nothing : other;
-  return in.stream->glimpse(tag, seen) ? whole : other;
+  if (!in.stream->glimpse(tag, seen)) return other;
+  return seen.whole || is_at_work(source) ? whole : other;
 }
 
 bool Mailbox::receive_now(int source, int64_t tag, std::string_view meta, void* data, uint64_t bytes) {

@@ -83,11 +83,12 @@ class Mailbox {
   // A whole send at once, if the message is short and nothing stands in its way; false: nothing was done.
   bool send_now(int destination, int64_t tag, std::string_view meta, const void* data, uint64_t bytes);
 
-  // What a receive of (source, tag) would find just now: nothing yet; a whole message that it may take; or what only an
-  // operation can sort out.
+  // What a receive of (source, tag) would find just now: nothing yet; a whole message that it may take, or one that is
+  // just being written; or what only an operation can sort out.
   enum Next { nothing, whole, other };
   Next next(int source, int64_t tag, Glimpse& seen);
-  // Takes the message that next() has seen, if it still is the next one; false: nothing was done.
+  // Takes the message that next() has seen, if it still is the next one. False: it still has to be received, though a
+  // part of it may be at `data`, if its sender has stopped in the middle.
   bool receive_now(int source, int64_t tag, std::string_view meta, void* data, uint64_t bytes);
 
   // Whether wait() would return, or throw, at once; of an open receive, whether arrival() would, and all of it is here.
@@ -149,6 +150,7 @@ class Mailbox {
   bool placed(Incoming& in);
   void end_message(Incoming& in);
   bool takes_at_once(const Incoming& in) const;
+  bool is_at_work(int peer) const;
   void claim(const Ticket& receive, const std::shared_ptr<Arrival>& message);
   void finish(Operation& operation, std::optional<Failure> failure = std::nullopt);
   bool give_up(const Ticket& ticket, const Failure& why);

@@ -70,8 +70,8 @@ class Messages {
   Messages(nb::object session, const nb::list& dtypes, nb::object explain);
   ~Messages();
 
-  // The fast path, for short messages: done at once, or NotImplemented, and nothing was done. A receive waits for a few
-  // microseconds.
+  // The fast path, for short messages: done at once, or NotImplemented, and nothing was done, but that a part of a
+  // message may be in `out`, which is still to be received. A receive waits for a few microseconds.
   nb::object send_now(nb::handle x, nb::handle to, nb::handle tag);
   nb::object receive_now(nb::handle from, nb::handle out, nb::handle tag);
 

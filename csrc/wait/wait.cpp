@@ -8,14 +8,6 @@ namespace hocket {
 
 namespace {
 
-inline void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");
-#endif
-}
-
 constexpr unsigned pauses_per_turn = 8;
 constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good

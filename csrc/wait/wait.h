@@ -11,6 +11,15 @@ namespace hocket {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
+// What a thread that looks again and again does in between.
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
 // Why a call could not finish. `peer` is the rank it was waiting for, or that did it; -1 where there is none. A relayed
 // failure was found by another rank first, and its text is that rank's.
 struct Failure {

@@ -54,6 +54,24 @@ def test_tags_are_matched_out_of_order_and_equal_tags_in_order(world: Worlds) ->
     world(2).run(tags_out_of_order)
 
 
+def there_and_back(group: Any) -> None:
+    """Of lengths at which messages begin to be read while they are written, and no longer are."""
+    other = 1 - group.rank
+    for turn in range(20):
+        for count in (4095, 4096, 4097, 16_383, 65_536, 262_144, 524_288, 524_289):
+            sent = (np.arange(count) * 31 + turn).astype("u1")
+            got = sent.copy() if group.rank == 0 else group.recv(other, out=np.empty_like(sent) if turn % 2 else None)
+            agree(got, sent, count, turn)
+            group.send(got, other)
+            got.fill(0)  # which no message may show
+            if group.rank == 0:
+                agree(group.recv(other, out=got), sent, count, turn)
+
+
+def test_messages_that_are_read_while_they_are_written(world: Worlds) -> None:
+    world(2).run(there_and_back)
+
+
 def large_out_of_order(group: Any) -> None:
     if group.rank == 0:
         works = [group.send(data(F32, "sum", tag, LARGE), 1, tag=tag, async_op=True) for tag in range(3)]

@@ -33,11 +33,11 @@ void check(bool good, const char* where = __builtin_FUNCTION(), int line = __bui
 
 // Yields, and times out on command.
 struct FakeWaiter : Waiter {
-  std::atomic<bool> expired = false;
+  std::atomic<bool> expired = false, shares = true;
   std::atomic<uint32_t> bell = 0;
   std::vector<std::atomic<uint32_t>*> bells{};
   void notify(int peer) override { bells[peer]->fetch_add(1); }
-  bool shares_core(int) override { return true; }
+  bool shares_core(int) override { return shares; }
   uint32_t announce() override { return bell; }
   void sleep(uint32_t seen, std::chrono::microseconds) override {
     if (bell == seen) std::this_thread::yield();

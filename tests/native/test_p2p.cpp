@@ -149,6 +149,50 @@ void at_once() {
   check(sent > 100 && !receive_now(5) && send_now(1, data));
 }
 
+// Where each has a core, a message is read while it is written: here its writer has stopped in the middle.
+void at_once_but_stopped() {
+  World world(2);
+  const Bytes first = content(400000, 1), second = content(500000, 2), third = content(300000, 3);
+  Bytes got(first.size()), more(second.size()), last(third.size());
+  Glimpse seen;
+  const auto receive_now = [&](Bytes& to) { return world[1].receive_now(0, 5, "m", to.data(), to.size()); };
+  check(world[0].send_now(1, 5, "m", first.data(), first.size()));
+  check(world[0].send_now(1, 5, "m", second.data(), second.size()));
+  const Ticket sent = send(world[0], 1, 5, third);  // for a part of which there is room
+  check(!world[0].done(sent) && receive_now(got) && got == first && receive_now(more) && more == second);
+
+  check(world[1].next(0, 5, seen) == Mailbox::other && !seen.whole);
+  world.waiters[1].shares = false;
+  check(world[1].next(0, 5, seen) == Mailbox::whole && seen.bytes == third.size() && !receive_now(last));
+  check(!receive_now(last));
+  const Ticket received = receive(world[1], 0, 5, last);
+  check(!world[1].done(received));
+  world.progress();
+  check(world[0].done(sent) && world[1].done(received) && last == third);
+}
+
+// The same with both ends at it.
+void at_once_while_written() {
+  World world(2);
+  for (FakeWaiter& waiter : world.waiters) waiter.shares = false;
+  constexpr uint64_t messages = 400;
+  const auto bytes = [](uint64_t i) { return i % 5 == 0 ? i : 1 + i * 7919 % (shm::short_bytes - 1); };
+  world.run([&](int rank, Mailbox& mailbox) {
+    for (uint64_t i = 0; i < messages; ++i) {
+      const Bytes data = content(bytes(i), i);
+      Bytes got(data.size());
+      Glimpse seen;
+      if (rank == 0) {
+        while (!mailbox.send_now(1, 5, "m", data.data(), data.size())) std::this_thread::yield();
+        continue;
+      }
+      while (mailbox.next(0, 5, seen) == Mailbox::nothing) std::this_thread::yield();
+      while (!mailbox.receive_now(0, 5, "m", got.data(), got.size())) std::this_thread::yield();
+      check(got == data);
+    }
+  });
+}
+
 // -- Sizes and flow ---------------------------------------------------------------------------------------------------
 
 void both_send_first(uint64_t bytes) {
@@ -312,6 +356,8 @@ int main() {
   posted_receives_match_in_order();
   probing();
   at_once();
+  at_once_but_stopped();
+  at_once_while_written();
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
   zero_bytes();
   short_sends_need_no_receiver();

@@ -6,10 +6,13 @@
 #include "kernels/copy.h"
 #include "transport/shm/mapping.h"
 #include "wait/failpoint.h"
+#include "wait/wait.h"
 
 namespace hocket::shm {
 
 namespace {
+
+constexpr int most_pauses = 1000;  // some tens of microseconds
 
 uint64_t padded(uint64_t n) { return (n + stream_line - 1) / stream_line * stream_line; }
 
@@ -29,13 +32,17 @@ class Writer final : public StreamWriter {
   Writer(const Region& own, int peer, const Consumed& consumed)
       : lane_(&own.lane(peer)), read_(&consumed.position), ring_(own.ring(peer)) {}
 
-  bool send(int64_t tag, std::string_view meta, const std::byte* payload, uint64_t bytes) override {
+  bool send(int64_t tag, std::string_view meta, const std::byte* payload, uint64_t bytes, bool shown) override {
     if (bytes > short_bytes) return false;
     const uint64_t all = Header{0, 0, bytes, meta.size()}.area() + padded(bytes);
     if (room(all) < all) return false;
     put_header(tag, meta, bytes);
-    copy_in(head_, payload, bytes);
-    head_ += padded(bytes);
+    if (shown) {
+      show(payload, bytes);
+    } else {
+      copy_in(head_, payload, bytes);
+      head_ += padded(bytes);
+    }
     publish();
     return true;
   }
@@ -72,17 +79,27 @@ class Writer final : public StreamWriter {
     head_ += header.area();
   }
 
+  [[gnu::noinline]] void show(const std::byte* payload, uint64_t bytes) {
+    for (uint64_t at = 0; at < bytes; at += shown_bytes) {
+      const uint64_t piece = std::min(shown_bytes, bytes - at);
+      copy_in<copy_short>(head_, payload + at, piece);
+      head_ += padded(piece);
+      publish();
+    }
+  }
+
   uint64_t room(uint64_t wanted) {  // looks again if it seems to be less than wanted
     if (ring_bytes - (head_ - consumed_) < wanted) consumed_ = read_->load(std::memory_order_acquire);
     return head_ - consumed_ <= ring_bytes ? ring_bytes - (head_ - consumed_) : 0;
   }
 
+  template <decltype(copy_bytes)* copy = copy_bytes>
   void copy_in(uint64_t at, const void* from, uint64_t n) {
     map_up_to(std::min(at + n, ring_bytes), ring_, ring_bytes, mapped_, true);
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     const auto* const bytes = static_cast<const std::byte*>(from);
-    if (first > 0) copy_bytes(ring_ + begin, bytes, first);
-    if (n > first) copy_bytes(ring_, bytes + first, n - first);
+    if (first > 0) copy(ring_ + begin, bytes, first);
+    if (n > first) copy(ring_, bytes + first, n - first);
   }
 
   Lane* lane_;
@@ -103,10 +120,7 @@ class Reader final : public StreamReader {
   uint32_t broken() const override { return lane_->broken.load(std::memory_order_acquire); }
 
   bool empty() override {
-    if (published_ == tail_) {
-      published_ = lane_->published.load(std::memory_order_acquire);
-      map_up_to(std::min(published_, ring_bytes), ring_, ring_bytes, mapped_, false);
-    }
+    if (published_ == tail_) look();
     return published_ == tail_;
   }
 
@@ -135,20 +149,27 @@ class Reader final : public StreamReader {
     read_->store(tail_, std::memory_order_release);
   }
 
-  bool glimpse(int64_t tag, Glimpse& seen) const override {
+  bool glimpse(int64_t tag, Glimpse& seen) override {
     Header header;
-    if (!see_whole(tag, header)) return false;
+    if (!see_short(tag, header)) return false;
+    if (!is_whole(header)) look();
     seen.bytes = header.bytes;
     seen.meta_bytes = header.meta_bytes;
+    seen.whole = is_whole(header);
     copy_out(seen.text.data(), tail_ + sizeof header, header.meta_bytes);
     return true;
   }
 
   bool take(int64_t tag, std::string_view meta, std::byte* to, uint64_t bytes) override {
     Header header;
-    if (!see_whole(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
-    copy_out(to, tail_ + header.area(), bytes);
-    tail_ += header.area() + padded(bytes);
+    if (!see_short(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
+    const uint64_t begin = tail_ + header.area();
+    if (is_whole(header)) {
+      copy_out(to, begin, bytes);
+    } else if (!follow(to, begin, bytes)) {
+      return false;
+    }
+    tail_ = begin + padded(bytes);
     ++number_;
     release();
     return true;
@@ -162,9 +183,36 @@ class Reader final : public StreamReader {
            header.area() <= published_ - tail_;
   }
 
-  bool see_whole(int64_t tag, Header& header) const {
-    return sound() && see_header(header) && header.tag == tag && header.bytes <= short_bytes &&
-           header.area() + padded(header.bytes) <= published_ - tail_;
+  bool see_short(int64_t tag, Header& header) const {
+    return sound() && see_header(header) && header.tag == tag && header.bytes <= short_bytes;
+  }
+
+  bool is_whole(const Header& header) const { return header.area() + padded(header.bytes) <= published_ - tail_; }
+
+  void look() {
+    published_ = lane_->published.load(std::memory_order_acquire);
+    map_up_to(std::min(published_, ring_bytes), ring_, ring_bytes, mapped_, false);
+  }
+
+  // Copies what is being written, piece by piece.
+  [[gnu::noinline]] bool follow(std::byte* to, uint64_t begin, uint64_t bytes) {
+    for (uint64_t taken = 0; taken < bytes;) {
+      const uint64_t there = std::min(published_ - begin, bytes);
+      if (there == taken && !wait_for_more()) return false;
+      copy_out(to + taken, begin + taken, there - taken);
+      taken = there;
+    }
+    return true;
+  }
+
+  // For as long as a writer takes that is at it, and not much longer: it may have been stopped.
+  bool wait_for_more() {
+    const uint64_t before = published_;
+    for (int turn = 0; turn < most_pauses && published_ == before; ++turn) {
+      pause();
+      look();
+    }
+    return published_ != before && sound();
   }
 
   bool is_meta(const Header& header, std::string_view meta) const {
