@@ -135,7 +135,7 @@ bool is_any_order(PyObject* said, bool& any_order) {
   return any_order || said == same;
 }
 
-nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found) {
+nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found, bool& touched) {
   using W = Word;
   const nb::object miss = nb::borrow(Py_NotImplemented);
   const bool later = found[W::async_op] == Py_True;
@@ -145,7 +145,7 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
     const nb::object held = attribute(group, messages_of);
     Messages& messages = *nb::inst_ptr<Messages>(held);
     return path.method == Method::send ? messages.send_now(found[W::x], found[W::dst], found[W::tag])
-                                       : messages.receive_now(found[W::src], found[W::out], found[W::tag]);
+                                       : messages.receive_now(found[W::src], found[W::out], found[W::tag], touched);
   }
   const nb::object held = attribute(group, session_of);
   Session& session = *nb::inst_ptr<Session>(held);
@@ -161,6 +161,16 @@ nb::object attempt(const FastPath& path, PyObject* group, PyObject* const* found
   return later ? session.begin(held, arguments, within) : session.attempt(arguments, within);
 }
 
+// Says it of the error that has been raised, whatever that is.
+void tell_touched() {
+  nb::python_error error;
+  try {
+    nb::module_::import_("hocket.errors").attr("touch")(error.value());
+  } catch (nb::python_error&) {  // the error counts
+  }
+  error.restore();
+}
+
 PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* keywords) {
   const FastPath& path = *reinterpret_cast<FastPath*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(flags);
@@ -168,16 +178,19 @@ PyObject* enter(PyObject* self, PyObject* const* args, size_t flags, PyObject* k
   PyObject* found[Word::end] = {
       Py_None, reduces ? sum : Py_None, Py_None, Py_None, Py_None, zero, zero, Py_None, Py_False, Py_None, Py_None,
       same};  // else null
+  bool touched = false;
   if (count > 0 && understand(path.grammar, args + 1, count - 1, keywords, found)) {
     try {
-      nb::object result = attempt(path, args[0], found);
+      nb::object result = attempt(path, args[0], found, touched);
       if (result.ptr() != Py_NotImplemented) return result.release().ptr();
     } catch (...) {
       restore_error();
       return nullptr;
     }
   }
-  return PyObject_Vectorcall(path.function, args, flags, keywords);
+  PyObject* const result = PyObject_Vectorcall(path.function, args, flags, keywords);
+  if (result == nullptr && touched) tell_touched();
+  return result;
 }
 
 PyObject* bind_to(PyObject* self, PyObject* group, PyObject*) {

@@ -177,7 +177,7 @@ nb::object Messages::send_now(nb::handle x, nb::handle to, nb::handle tag) {
   return sent ? nb::none() : miss();
 }
 
-nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag) {
+nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag, bool& touched) {
   Glimpse text, wanted;
   const int source = number(from), tagged = number(tag);
   if (!quick || !session().usable() || source < 0 || tagged < 0) return miss();
@@ -209,7 +209,10 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
   } else if (wanted.meta() != text.meta() || text.bytes != bytes_of(out)) {
     return miss();
   }
-  if (!box.receive_now(source, tagged, text.meta(), data(result), text.bytes)) return miss();
+  if (!box.receive_now(source, tagged, text.meta(), data(result), text.bytes)) {
+    touched = !out.is_none();
+    return miss();
+  }
   ++fast;
   return result;
 }

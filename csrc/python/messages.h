@@ -70,10 +70,11 @@ class Messages {
   Messages(nb::object session, const nb::list& dtypes, nb::object explain);
   ~Messages();
 
-  // The fast path, for short messages: done at once, or NotImplemented, and nothing was done, but that a part of a
-  // message may be in `out`, which is still to be received. A receive waits for a few microseconds.
+  // The fast path, for short messages: done at once, or NotImplemented, and nothing was done, but where it has
+  // `touched` the caller's `out`: a part of the message that is still to be received may be there. A receive waits for
+  // a few microseconds.
   nb::object send_now(nb::handle x, nb::handle to, nb::handle tag);
-  nb::object receive_now(nb::handle from, nb::handle out, nb::handle tag);
+  nb::object receive_now(nb::handle from, nb::handle out, nb::handle tag, bool& touched);
 
   // Begins an operation, and gives back the request; or its result, if it `waits`. That is not for the caller to do: a
   // signal's handler that raises in between would leave behind an operation that nobody knows. `x` and `memory` are

@@ -6,12 +6,14 @@ another place each time, in a group that is made for this one call. What is comp
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ import pytest
 import hocket
 from hocket.errors import TOUCHED
 from moments import Signs, gate, gated, last, seconds, stopped
-from worlds import World, Worlds, raised
+from worlds import Died, World, Worlds, raised
 
 COUNT = 2**20  # elements of float32: 4 MiB
 GIVES_PART = ("all_gather", "gather")
@@ -445,3 +447,37 @@ def waits_alone(group: Any) -> None:
         group.recv(0)
         group.all_reduce(x)
         group.all_reduce(y)
+
+
+def cut_short(group: Any, path: Path) -> tuple[bool, bool]:
+    """Rank 1 dies while its message is copied, at a byte that there is no more. What rank 0 is told comes not from that
+    but from something else, which has ended the group at that moment."""
+    out = np.zeros(1 << 16)
+    if group.rank == 1:
+        with path.open("wb+") as file:
+            file.truncate(out.nbytes)
+            x = np.frombuffer(mmap.mmap(file.fileno(), out.nbytes))
+            x[:] = np.arange(1, len(x) + 1)
+            file.truncate(out.nbytes // 2)
+        group.send(x[:1], 0)
+        group.recv(0, out=out[:1])
+        group.send(x, 0)
+    group.recv(1, out=out[:1])
+    out[:] = 0
+
+    def ended(**_: Any) -> None:
+        raise hocket.GroupBroken("it has ended")
+
+    group.send(out[:1], 1)
+    group._calls.require_usable = ended
+    error = raised(hocket.GroupBroken, group.recv, 1, out=out)
+    return error.out_touched, bool(out.any())
+
+
+def test_a_message_that_is_read_while_it_is_written_may_be_cut_short(
+    own: Callable[[int], World], tmp_path: Path
+) -> None:
+    """Where it has begun to come in the moment that a receive waits for it; else `out` is as it was, as is told."""
+    told, dead = own(2).outcomes(cut_short, tmp_path / "x")
+    assert isinstance(dead, Died)
+    assert told in ((True, True), (False, False))

@@ -212,7 +212,7 @@ class Reader final : public StreamReader {
       pause();
       look();
     }
-    return published_ != before && sound();
+    return published_ > before && sound();
   }
 
   bool is_meta(const Header& header, std::string_view meta) const {
