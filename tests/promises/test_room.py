@@ -51,16 +51,18 @@ def call(group: Any, name: str, x: np.ndarray, **options: Any) -> None:
 # ---- who looks on ----------------------------------------------------------------------------------------------------
 
 
-def waits(world: World) -> dict[int, int | None]:
-    """For whom each rank that is in a call waits there, in the latest group of these processes."""
+Waits = dict[int, int | None]  # for whom each rank that is in a call waits there
+
+
+def waits(world: World) -> list[Waits]:
+    """In each group of these processes: some may be left of earlier tests."""
     pids = {process.pid for process in world.processes}
     groups = [group for group in look(0.0)[0] if group.pids() and set(group.pids()) <= pids]
-    latest = max(groups, key=lambda group: max(seen.record.formed or 0 for seen in group.seen))
-    calls = {seen.record.rank: seen.record.calls[-1] for seen in latest.seen if seen.record.calls}
-    return {rank: call.waited_for for rank, call in calls.items() if call.left is None}
+    calls = [{seen.record.rank: seen.record.calls[-1] for seen in group.seen if seen.record.calls} for group in groups]
+    return [{rank: call.waited_for for rank, call in last.items() if call.left is None} for last in calls]
 
 
-def one_after_the_other(rank: int, waits: dict[int, int | None]) -> Iterator[int]:
+def one_after_the_other(rank: int, waits: Waits) -> Iterator[int]:
     """Whom that rank waits for, whom that one does, and so on."""
     seen = {rank}
     while (found := waits.get(rank)) is not None:
@@ -70,21 +72,23 @@ def one_after_the_other(rank: int, waits: dict[int, int | None]) -> Iterator[int
         seen.add(rank := found)
 
 
-def until_all_wait_for(world: World, who: int) -> dict[int, int | None]:
+def until_all_wait_for(world: World, who: int) -> Waits:
     """Those that do not wait for that rank wait for one that does."""
-    found: dict[int, int | None] = {}
+    found: list[Waits] = []
 
-    def all_do() -> bool:
-        found.clear()
-        found.update(waits(world))
-        return all([*one_after_the_other(rank, found)][-1:] == [who] for rank in range(SIZE) if rank != who)
+    def all_do(group: Waits) -> bool:
+        return all([*one_after_the_other(rank, group)][-1:] == [who] for rank in range(SIZE) if rank != who)
+
+    def shown() -> bool:
+        found[:] = sorted(waits(world), key=all_do)
+        return bool(found) and all_do(found[-1])
 
     try:
-        until(all_do, "")
+        until(shown, "")
     except AssertionError:
         world.close()
         pytest.fail(f"not all wait for rank {who} in the end: {found}")
-    return found
+    return found[-1]
 
 
 def late(group: Any, signs: Signs, name: str, count: int, who: int) -> None:
@@ -155,7 +159,7 @@ def test_who_is_stopped_anywhere_is_shown_and_all_go_on_when_it_does(own: Own, s
         stopped(world.processes[who].pid)
 
         def shown() -> bool:
-            return waits(world).get(0) == who
+            return any(group.get(0) == who for group in waits(world))
 
         until(shown, f"rank 0 waiting for rank {who}")
         world.signal(who, signal.SIGCONT)
