@@ -42,8 +42,11 @@ class Job:
         return [group for group in look(between)[0] if set(group.pids()) & set(self.pids)]
 
     def told(self, between: float = 0.0) -> list[str]:
-        """What is said of its one group, without folders and times, and by rank instead of by pid."""
-        (group,) = self.groups(between)
+        """What is said of its one group, if there is one, without folders and times, and by rank instead of by pid."""
+        groups = self.groups(between)
+        if not groups:
+            return []
+        (group,) = groups
         words = [sentence(line) for line in lines_of(group)]
         for rank, pid in enumerate(self.pids):
             words = [line.replace(str(pid), f"<{rank}>") for line in words]
