@@ -3,8 +3,8 @@
     python benchmarks/startup.py [--ranks 2,4,16] [--rounds 7]
 
 Beside the libraries of `make bench`, as far as they are installed, stands what nobody can go below: as many Pythons at
-once, which import NumPy and end. Libraries take turns, another one first in each round; medians are shown, and how many
-times the least that is.
+once, which import NumPy and end; and what hocket cannot without --preload: as many that import hocket, too. Libraries
+take turns, another one first in each round; medians are shown, and how many times the least that is.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from rich.table import Table
 from hocket.bench.peers import FORGOTTEN, LIBRARIES
 
 PATIENCE = 120.0  # seconds
-LEAST = "NumPy alone"
+LEAST, IMPORTS = "NumPy alone", "import hocket"
 PROGRAMS = {
     LEAST: "import numpy",
+    IMPORTS: "import numpy, hocket\nhocket.Group",
     "hocket": "import hocket, numpy\nwith hocket.init() as group: group.barrier()",
     "mpi": "import numpy\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()",
     "torch": "import torch.distributed as d\nd.init_process_group('gloo')\nd.barrier()\nd.destroy_process_group()",
@@ -56,7 +57,10 @@ def contestants(folder: Path) -> dict[str, Callable[[int], None]]:
     files = {name: folder / f"with_{name.split()[0]}.py" for name in PROGRAMS}
     for name, file in files.items():
         file.write_text(f"{PROGRAMS[name]}\n")
-    found: dict[str, Callable[[int], None]] = {LEAST: lambda ranks: run([[sys.executable, str(files[LEAST])]] * ranks)}
+    found: dict[str, Callable[[int], None]] = {
+        name: lambda ranks, name=name: run([[sys.executable, str(files[name])]] * ranks)  # type: ignore[misc]
+        for name in (LEAST, IMPORTS)
+    }
     cores = len(os.sched_getaffinity(0))
     for name in ("hocket", "openmpi", "mpich", "impi"):
         peer = LIBRARIES[name]

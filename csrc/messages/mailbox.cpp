@@ -146,7 +146,7 @@ Mailbox::Next Mailbox::next(int source, int64_t tag, Glimpse& seen) {
   if (!takes_at_once(in)) return other;
   if (in.stream->empty()) return in.stream->broken() == 0 ? nothing : other;
   if (!in.stream->glimpse(tag, seen)) return other;
-  return seen.whole || is_at_work(source) ? whole : other;
+  return seen.whole || is_at_work(source) ? ready : other;
 }
 
 bool Mailbox::receive_now(int source, int64_t tag, std::string_view meta, void* data, uint64_t bytes) {

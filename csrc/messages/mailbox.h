@@ -83,9 +83,9 @@ class Mailbox {
   // A whole send at once, if the message is short and nothing stands in its way; false: nothing was done.
   bool send_now(int destination, int64_t tag, std::string_view meta, const void* data, uint64_t bytes);
 
-  // What a receive of (source, tag) would find just now: nothing yet; a whole message that it may take, or one that is
-  // just being written; or what only an operation can sort out.
-  enum Next { nothing, whole, other };
+  // What a receive of (source, tag) would find just now: nothing yet; a message that it may take, being there or just
+  // being written; or what only an operation can sort out.
+  enum Next { nothing, ready, other };
   Next next(int source, int64_t tag, Glimpse& seen);
   // Takes the message that next() has seen, if it still is the next one. False: it still has to be received, though a
   // part of it may be at `data`, if its sender has stopped in the middle.

@@ -197,7 +197,7 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
       return miss();
     }
   }
-  if (next != Mailbox::whole) return miss();
+  if (next != Mailbox::ready) return miss();
   nb::object result = nb::borrow(out);
   if (out.is_none()) {
     try {

@@ -112,7 +112,7 @@ void at_once() {
   check(!send_now(0, data) && !send_now(2, data) && !send_now(1, large));
   check(next(0) == Mailbox::nothing && next(1) == Mailbox::other && !receive_now(5));
 
-  check(send_now(1, data) && next(0) == Mailbox::whole && seen.meta() == "meta" && seen.bytes == 1000);
+  check(send_now(1, data) && next(0) == Mailbox::ready && seen.meta() == "meta" && seen.bytes == 1000);
   check(world[1].next(0, 4, seen) == Mailbox::other);
   check(!receive_now(4) && !receive_now(5, "beta") && !receive_now(5, "met") && receive_now(5) && got == data);
   check(next(0) == Mailbox::nothing);
@@ -139,7 +139,7 @@ void at_once() {
     check(send_now(1, each));
     if (i % 3 == 0) check(send_now(1, data));
     check(!world[1].receive_now(0, 5, "meta", back.data(), back.size() - 1));
-    check(next(0) == Mailbox::whole && seen.bytes == back.size());
+    check(next(0) == Mailbox::ready && seen.bytes == back.size());
     check(world[1].receive_now(0, 5, "meta", back.data(), back.size()) && back == each);
     if (i % 3 == 0) check(receive_now(5) && got == data);
   }
@@ -163,7 +163,7 @@ void at_once_but_stopped() {
 
   check(world[1].next(0, 5, seen) == Mailbox::other && !seen.whole);
   world.waiters[1].shares = false;
-  check(world[1].next(0, 5, seen) == Mailbox::whole && seen.bytes == third.size() && !receive_now(last));
+  check(world[1].next(0, 5, seen) == Mailbox::ready && seen.bytes == third.size() && !receive_now(last));
   check(!receive_now(last));
   const Ticket received = receive(world[1], 0, 5, last);
   check(!world[1].done(received));

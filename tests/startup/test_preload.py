@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -237,6 +239,16 @@ def test_without_it_a_limit_of_processes_is_told_alike(hocket: Hocket) -> None:
     done = hocket.run("run", "-n", "2", hocket.script("say('started')\n"), environ=where)
     assert (done.returncode, done.stdout) == (126, "")
     assert done.stderr.startswith(f"hocket run: {USED_UP}")
+
+
+@pytest.mark.parametrize("options", [[], ["--preload", "json"]])
+def test_a_limit_of_descriptors_is_told(hocket: Hocket, options: list[str]) -> None:
+    """Which lets nothing be imported any more, at the moment that it is reached."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (40, 40))
+    script = hocket.script("forever()\n")
+    done = hocket.run("run", "-n", "60", *options, script, preexec_fn=limit)
+    assert done.returncode == 126
+    assert done.stderr == "hocket run: this process has used up its file descriptors: 40 are allowed (ulimit -n)\n"
 
 
 @pytest.mark.parametrize("ends", ["signal", "timeout"])

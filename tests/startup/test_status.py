@@ -42,11 +42,10 @@ class Job:
         return [group for group in look(between)[0] if set(group.pids()) & set(self.pids)]
 
     def told(self, between: float = 0.0) -> list[str]:
-        """What is said of its one group, if there is one, without folders and times, and by rank instead of by pid."""
-        groups = self.groups(between)
-        if not groups:
-            return []
-        (group,) = groups
+        """What is said of its one group, once that is seen, without folders and times; by rank instead of by pid."""
+        found: list[Status] = []
+        until(lambda: found.extend(self.groups(between)) or found, f"a group of {self.process.args}")
+        (group,) = found
         words = [sentence(line) for line in lines_of(group)]
         for rank, pid in enumerate(self.pids):
             words = [line.replace(str(pid), f"<{rank}>") for line in words]

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 from ..config.children import Node, child_environ
 from ..deadline import Deadline
+from ..rendezvous import sockets
 from ..rendezvous.server import StoreServer
-from . import processes
+from . import NO_MORE, processes
 from .job import Job
 from .processes import Guard
 from .restarts import Restarts
@@ -103,10 +104,8 @@ def preloaded(command: Sequence[str], modules: str | None) -> list[str]:
 
 
 def reason(error: Exception) -> str:
-    """In words, why `run_command` has started nothing."""
-    from .forkserver import NO_MORE  # which few launchers need
-
-    return NO_MORE if isinstance(error, OSError) and error.errno == EAGAIN else str(error)
+    """In words, why `run_command` could not start a rank."""
+    return NO_MORE if isinstance(error, OSError) and error.errno == EAGAIN else sockets.reason(error)
 
 
 _Environ: TypeAlias = Callable[..., dict[str, str]]  # of a local rank that was started again so many times: restarts=

@@ -32,9 +32,9 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from ..config.children import become
+from . import NO_MORE
 
 _LENGTH = struct.Struct("=Q")
-NO_MORE = "a process cannot be started: this user may have no more of them (ulimit -u), or this container"
 _AT_MOST = 4  # descriptors with a message
 
 
