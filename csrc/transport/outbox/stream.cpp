@@ -12,7 +12,7 @@ namespace hocket::shm {
 
 namespace {
 
-constexpr int most_pauses = 1000;  // some tens of microseconds
+constexpr int most_pauses = 1000;               // some tens of microseconds
 static_assert(shown_bytes % stream_line == 0);  // or there were gaps between the pieces
 
 uint64_t padded(uint64_t n) { return (n + stream_line - 1) / stream_line * stream_line; }
