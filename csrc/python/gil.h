@@ -6,8 +6,10 @@
 #pragma once
 
 #include <Python.h>
-#include <cxxabi.h>
 #include <unistd.h>
+
+#include <exception>
+#include <type_traits>
 
 namespace hocket {
 
@@ -15,13 +17,31 @@ namespace hocket {
   for (;;) pause();
 }
 
+// Hangs a thread that is unwound because it is ended, and lets errors pass. A destructor does so, not a handler: the
+// end of a thread may come inside of a handler, where C++ allows no other for what is not its own.
+class Survivor {
+ public:
+  ~Survivor() {
+    if (!back_ && std::uncaught_exceptions() == errors_) hang();
+  }
+  void is_back() { back_ = true; }
+
+ private:
+  const int errors_ = std::uncaught_exceptions();
+  bool back_ = false;
+};
+
 // For everything that may run Python code, or wait for the lock.
 template <class Function>
-decltype(auto) with_python(Function&& function) {
-  try {
-    return function();
-  } catch (abi::__forced_unwind&) {
-    hang();
+auto with_python(Function&& function) {
+  Survivor survivor;
+  if constexpr (std::is_void_v<decltype(function())>) {
+    function();
+    survivor.is_back();
+  } else {
+    auto result = function();
+    survivor.is_back();
+    return result;
   }
 }
 

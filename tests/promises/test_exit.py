@@ -107,6 +107,46 @@ def play(rank, group):
     ends(tmp_path, play, TURNS)
 
 
+@pytest.mark.parametrize("what", [*INSIDE, "queue"])
+def test_a_call_that_ends_by_an_error_while_the_interpreter_ends(what: str, tmp_path: Path) -> None:
+    """Its thread asks for Python's lock, to tell of the error. The main thread has it, and gives it away once it is too
+    late for all others: in what is collected last."""
+    daemon = f"""
+    def daemon():
+        {INSIDE.get(what)}
+        threading.Event().wait()
+    thread = threading.Thread(target=daemon, daemon=True)
+    thread.start()
+"""
+    queue = """
+    executor = Executor()
+    executor.put(group.barrier, "a call")
+    thread = executor._engine
+"""
+    play = f"""
+import atexit
+from hocket.calls.executor import Executor
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.1)
+def play(rank, group):
+    if rank == 1:
+        while True: signal.pause()
+    x = np.ones(1000)
+    {queue if what == "queue" else daemon}
+    asleep(thread.native_id)
+    def end():
+        sys.setswitchinterval(1e3)
+        group._calls.endpoint.close()
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end: pass
+    atexit._clear()
+    atexit.register(end)
+    sys.modules["last"] = Last()
+"""
+    ends(tmp_path, play, 2)
+
+
 # What the operator does with a, b and out, after it has added them. What it keeps goes with a copy for comparison.
 KEEPS = {
     "list": "keep(a, b, out)",
