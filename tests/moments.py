@@ -101,11 +101,11 @@ def descriptors() -> int:
 
 
 def opened() -> set[str]:
-    """What the descriptors of this process are."""
+    """What the descriptors of this process are, and which inode each is of."""
     found = set()
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found.add(f"{path.name}: {path.readlink()}")
+            found.add(f"{path.name}: {path.readlink()} {path.stat().st_ino}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -19,6 +20,8 @@ from workloads import STEPS
 import hocket
 from hocket.errors import untouched
 from hocket.rendezvous.join import forget_doors
+from hocket.rendezvous.links import Links
+from hocket.rendezvous.parcels import Incoming
 from moments import held, opened
 
 SLACK = 3.0  # seconds that a call may end beyond its deadline, on a machine that is busy
@@ -166,6 +169,7 @@ class Context:
 NOW: list[Context] = []  # the trial that this process is in
 BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial,
 OPEN: set[str] = set()  # and which descriptors
+STAGES: list[tuple[str, set[str]]] = []  # which it had since: for what is left behind, and not twice
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
 RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
@@ -178,6 +182,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     rounds = np.memmap(board, np.int64, "r+")
     ctx = Context(group, trial, rounds)
     NOW[:] = [ctx]
+    STAGES[:] = [("as it began", opened())]
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGUSR2, lambda *_: handler(ctx))
     outcome, text, told, left = "ok", "", None, False
@@ -201,6 +206,7 @@ def play(group: Any, trial: Trial, board: str) -> Report:
     finally:
         failpoints.disarm()
         ARMED[0] = False
+        STAGES.append(("when it had played", opened()))
         rounds[ctx.rank] = 1 << 40
     if ctx.child:
         os.kill(ctx.child, signal.SIGKILL)
@@ -258,9 +264,24 @@ def settle(_: None) -> Report:
     while not _as_before() and time.monotonic() < end:
         time.sleep(0.01)
     if not _as_before():
-        new = sorted(opened() - OPEN)
+        new = [f"{each} {_since(each)}" for each in sorted(opened() - OPEN)]
         findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}"))
     return Report("settled", "", findings)
+
+
+def _since(each: str) -> str:
+    """When a descriptor was first there, and who knows of it."""
+    number = int(each.partition(":")[0])
+    stage = next((name for name, had in STAGES if each in had), "later than that")
+    kinds = Links, Incoming
+    knows = [type(it).__name__ for it in gc.get_objects() if isinstance(it, kinds) and number in _numbers(it)]
+    return f"({stage}; {', '.join(knows) or 'nobody'} knows of it)"
+
+
+def _numbers(it: Links | Incoming) -> list[int]:
+    if isinstance(it, Incoming):
+        return it.fds
+    return [*it.fds, *it.pidfds, *it.events] if isinstance(it, Links) else []
 
 
 def _as_before() -> bool:

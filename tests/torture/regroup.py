@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import failpoints
 import numpy as np
-from in_rank import NOW, SLACK, Context, Verdict, verdict
+from in_rank import NOW, SLACK, STAGES, Context, Verdict, verdict
 from scenario import Trial
 from within import ARMED, arm, scarce
 
 import hocket
+from moments import opened
 
 TOO_FEW = "are no majority"  # of ranks of several hosts
 LIMIT = 10.0  # seconds of recover()
@@ -60,6 +61,7 @@ def go_on(group: Any, trial: Trial) -> Onward:
             with trouble(ctx) if mine else nullcontext():
                 new = again(ctx, old)
             mine = False
+            STAGES.append(("when it had recovered", opened()))
             ctx.groups.append(new)
             history = tuple(loss._replace(at=0.0) for loss in new.history)
             members = tuple(r for i, r in enumerate(members) if i not in history[-1].ranks)
