@@ -24,7 +24,7 @@ class Survivor {
   ~Survivor() {
     if (!back_ && std::uncaught_exceptions() == errors_) hang();
   }
-  void is_back() { back_ = true; }
+  void came_back() { back_ = true; }
 
  private:
   const int errors_ = std::uncaught_exceptions();
@@ -37,10 +37,10 @@ auto with_python(Function&& function) {
   Survivor survivor;
   if constexpr (std::is_void_v<decltype(function())>) {
     function();
-    survivor.is_back();
+    survivor.came_back();
   } else {
     auto result = function();
-    survivor.is_back();
+    survivor.came_back();
     return result;
   }
 }
