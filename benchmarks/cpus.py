@@ -9,7 +9,7 @@ from kept import Found, measured_at
 from page import Row, groups, paragraph, table
 
 from hocket.bench.figures import binary, duration, three
-from hocket.bench.sweep import is_peer
+from hocket.bench.sweep import is_peer, ratio
 
 LIBRARY = {"openmpi": "Open MPI", "mpich": "MPICH", "impi": "Intel MPI", "gloo": "gloo"}
 
@@ -60,4 +60,4 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         return ["-" if math.isnan(own) else duration(own / 1e6), "-", "-"]
     best = min(peers, key=lambda row: float(row["p50_us"]))
     name = LIBRARY.get(best["key"], best["library"])
-    return [duration(own / 1e6), f"{duration(best['p50_us'] / 1e6)} ({name})", three(best["p50_us"] / own)]
+    return [duration(own / 1e6), f"{duration(best['p50_us'] / 1e6)} ({name})", three(ratio(rows))]

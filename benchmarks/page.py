@@ -62,7 +62,8 @@ bench` installs them, measures everything again ({seconds} s here) and writes th
   barrier; each times its own call; the slowest rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
 - The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.
 - Times are medians over rounds of each round's median. p99 is that of all samples. The *ratio* is the best peer's time
-  divided by hocket's: above 1, hocket is ahead.
+  divided by hocket's: above 1, hocket is ahead. It is the median over rounds, too, of what the two took in one round:
+  the machine may be half as fast from one moment to the next, so that it is not always the quotient of two times.
 - A size is that of the whole vector: what an all-reduce takes, an all-gather yields, a reduce-scatter takes apart and
   one rank gives in an all-to-all; rounded up to whole elements and equal parts. algbw and busbw (GB/s, 10⁹) are those
   of nccl-tests: busbw is algbw times 2(n-1)/n for an all-reduce, (n-1)/n where each rank has a part, else 1.

@@ -51,8 +51,8 @@ FORMS: dict[str, dict[str, str]] = {
     "persistent": {"form": "persistent"},
 }
 FEW_SIZES = (8, 256 << 10)
-CAREFUL = Effort(rounds=7, times=30, seconds=0.6)
-BRIEF = Effort(rounds=5, times=20, warmup=4, seconds=0.3)
+CAREFUL = Effort(rounds=7, again=5, times=30, seconds=0.6)
+BRIEF = Effort(rounds=5, again=5, times=20, warmup=4, seconds=0.3)
 Result = dict[str, Any]
 Rows = list[Result]
 

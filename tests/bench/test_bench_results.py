@@ -15,7 +15,7 @@ from rich.console import Console
 from hocket.bench import show
 from hocket.bench.peers import LIBRARIES
 from hocket.bench.session import LibraryFailed
-from hocket.bench.sweep import Effort, Entry, ratio, take_turns, task_for
+from hocket.bench.sweep import Effort, Entry, ratio, side_by_side, take_turns, task_for
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 EFFORT = Effort(rounds=3, times=4)
@@ -43,11 +43,13 @@ class Pretend:
         return [{"seconds": seconds, "bare": [self.bare] * task["times"], **common} for seconds in took]
 
 
-def rows_of(sessions: dict[str, Pretend], size: int = 1 << 20, collective: str = "all_reduce") -> list[dict[str, Any]]:
-    task = task_for(collective, size, 2, EFFORT, in_place=True)
+def rows_of(
+    sessions: dict[str, Pretend], size: int = 1 << 20, collective: str = "all_reduce", effort: Effort = EFFORT
+) -> list[dict[str, Any]]:
+    task = task_for(collective, size, 2, effort, in_place=True)
     entries = [Entry(key, session, task) for key, session in sessions.items()]  # type: ignore[arg-type]
-    take_turns(entries, EFFORT)
-    return [entry.row() for entry in entries]
+    take_turns(entries, effort)
+    return side_by_side(entries)
 
 
 def test_the_slowest_rank_counts() -> None:
@@ -93,6 +95,36 @@ def test_the_ratio_is_of_the_best_peer() -> None:
     assert ratio(rows) == pytest.approx(4)
     assert ratio(rows, lambda key: key == "gloo") == pytest.approx(9)
     assert show.three(ratio(rows[:1])) == "-"
+
+
+class Unsteady(Pretend):
+    """Each time it is asked its calls take another while."""
+
+    def __init__(self, name: str, *seconds: float) -> None:
+        super().__init__(name, seconds[0])
+        self.next = iter(seconds)
+
+    def ask(self, what: str, **task: Any) -> list[dict[str, Any]]:
+        self.seconds = next(self.next)
+        return super().ask(what, **task)
+
+
+def test_the_ratio_is_of_what_was_taken_in_one_round() -> None:
+    """The machine slows down to a half for the second turn of hocket's, and before that of its peer in the third."""
+    sessions = {"hocket": Unsteady("h", 1e-3, 1e-3, 2e-3, 2e-3), "gloo": Unsteady("g", 3e-3, 1.5e-3, 1.5e-3, 3e-3)}
+    rows = rows_of(sessions)  # type: ignore[arg-type]
+    assert [row["p50_us"] for row in rows] == pytest.approx([4000, 3000])
+    assert ratio(rows) == pytest.approx(1.5)
+    kept = [{key: value for key, value in row.items() if key != "of_hocket"} for row in rows]
+    assert ratio(kept) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 3), (1e9, 12)])
+def test_there_are_more_rounds_while_there_is_time(seconds: float, rounds: int) -> None:
+    effort = Effort(rounds=3, times=4, again=4, seconds=seconds)
+    sessions = {key: Pretend(key, 1e-3) for key in ("hocket", "gloo")}
+    rows_of(sessions, effort=effort)
+    assert [len(session.asked) for session in sessions.values()] == [1 + rounds] * 2
 
 
 def test_bare_loops_and_other_algorithms_are_no_peers() -> None:

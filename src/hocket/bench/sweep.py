@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -25,13 +26,15 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: so many rounds, of at most `times` samples and about `seconds` over all rounds each."""
+    """How much is measured: so many rounds, of at most `times` samples and about `seconds` over all rounds each. Where
+    that time is not used up there are more rounds, up to `again` times as many."""
 
     rounds: int = 5
     times: int = 20
     warmup: int = 2
     check: int = 1
     seconds: float = 0.5
+    again: int = 1
 
 
 @dataclass
@@ -112,7 +115,10 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
             each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
             fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
             times[entry.key] = max(LEAST, min(effort.times, int(fit)))
-    for _ in range(effort.rounds):
+    begin = time.perf_counter()
+    for turn in range(effort.rounds * effort.again):
+        if turn >= effort.rounds and time.perf_counter() - begin > effort.seconds * len(times):
+            break
         for entry in entries:
             if entry.key in times and not entry.error:
                 answers = _ask(entry, replace(entry.task, times=times[entry.key], check=0))
@@ -189,13 +195,26 @@ class Field:
         """Rows, one per library, hocket's first."""
         entries = self.entries(task)
         take_turns(entries, effort)
-        return [entry.row() for entry in entries]
+        return side_by_side(entries)
 
     def __enter__(self) -> Field:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+def side_by_side(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Rows of what took turns, hocket's first; each with how many times as long as hocket it takes."""
+    return [{**entry.row(), "of_hocket": _times(entry, entries[0])} for entry in entries]
+
+
+def _times(one: Entry, other: Entry) -> float:
+    """How many times as long as the other one it takes: the median over rounds, each of which both had at one time. A
+    machine may be half as fast a moment later."""
+    rounds = zip(one.samples, other.samples, strict=False)  # one may have failed since
+    times = [statistics.median(a) / statistics.median(b) for a, b in rounds]
+    return statistics.median(times) if times else float("nan")
 
 
 def is_peer(key: str) -> bool:
@@ -206,5 +225,6 @@ def is_peer(key: str) -> bool:
 def ratio(rows: Sequence[dict[str, Any]], others: Callable[[str], bool] = is_peer) -> float:
     """Best peer / hocket, of the rows of one comparison: above one, hocket is ahead. NaN without both."""
     own = [row["p50_us"] for row in rows if row["key"] == "hocket" and row["samples"]]
-    times = [row["p50_us"] for row in rows if others(row["key"]) and row["samples"]]
-    return min(times) / own[0] if own and times else float("nan")
+    beside = [row for row in rows if others(row["key"]) and row["samples"]]
+    # Rows that were kept before there was "of_hocket" are without it.
+    return min(row.get("of_hocket", row["p50_us"] / own[0]) for row in beside) if own and beside else float("nan")

@@ -135,8 +135,9 @@ def bench(
 
     A sample: every rank rewrites its input, all meet in the library's own barrier, each times its call, and the slowest
     rank counts. Up to 4 KiB a sample is 32 calls in a row. p50 is the median over rounds of their medians, p99 that of
-    all samples. The roots of rooted collectives take turns. ddp is what DistributedDataParallel adds to a step of 20
-    small layers, fsdp2 what fully_shard adds to one of a small transformer.
+    all samples; best peer / hocket is the median over rounds, too, of what both took in one round. The roots of rooted
+    collectives take turns. ddp is what DistributedDataParallel adds to a step of 20 small layers, fsdp2 what
+    fully_shard adds to one of a small transformer.
 
     With --hosts all talk over TCP, by cubic, and within a host over shared memory; MPI is tuned for hosts that share
     their cores. lean is the all-reduce of two ranks in the least loop there is, without frames or Python, and pump only
