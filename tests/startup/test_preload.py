@@ -317,10 +317,13 @@ def test_a_rank_that_is_not_watched_yet_does_not_begin(hocket: Hocket) -> None:
 
 @pytest.mark.parametrize("leaves_the_group", [False, True])
 def test_what_a_rank_leaves_behind_is_no_child_of_ours(hocket: Hocket, leaves_the_group: bool) -> None:
-    """It goes where it goes without."""
+    """It goes where it goes without, also where other ranks are forked later than one could have ended."""
     script = hocket.script(f"subprocess.Popen(['sleep', '1'], start_new_session={leaves_the_group})\n")
     begin = (
-        "import sys, os; from hocket.launch.command import run_command\n"
+        "import sys, os, time; from hocket.launch.command import run_command\n"
+        "from hocket.launch.starters import Forks\n"
+        "fork = Forks._fork\n"
+        "Forks._fork = lambda *args: (time.sleep(0.2), fork(*args))[1]\n"
         f"code = run_command([sys.executable, {script!r}], 3, preload=['json'])\n"
         "print(code, repr(open(f'/proc/self/task/{os.getpid()}/children').read()))"
     )

@@ -93,6 +93,7 @@ class Job:
             for ring in [ring for ring, clock in self._clocks.items() if not clock.left()]:
                 if self._clocks.pop(ring, None) is not None:  # another one's may have stopped it
                     ring()
+            self._starter.begin()
         for child in self._children:
             child.signal(signal.SIGKILL)  # what the ranks left behind
         self._no_cause()

@@ -48,7 +48,11 @@ class Starter(Protocol):
         """After that. Raises OSError where ranks can't be started."""
 
     def start(self, environ: Mapping[str, str], watch: Watch, *, reads: bool, piped: bool) -> Started:
-        """One rank. Raises OSError where it can't be started, and InterruptedError where a signal came first."""
+        """One rank, which may not run before `begin`. Raises OSError where it can't be started, and InterruptedError
+        where a signal came first."""
+
+    def begin(self) -> None:
+        """Let those run that were started."""
 
     def close(self) -> None:
         """No more are started."""
@@ -81,6 +85,9 @@ class Programs:
         assert process.stderr is not None
         return Started(process.pid, process.wait, process.stdout, process.stderr)
 
+    def begin(self) -> None:
+        """Nothing."""
+
     def close(self) -> None:
         """Nothing."""
 
@@ -89,14 +96,16 @@ class Forks:
     """Each rank is a fork of one process that has imported the `modules`: `forkserver.py` is its life.
 
     It forks twice, and this process is the one that is given the orphans: so ranks are its children, as if it had
-    started them. A rank waits for its permit, which it is given when it is watched. What comes in at `signals` is
-    more urgent than an answer.
+    started them. A rank waits for its permit, which it gets once it is watched, and all others are forked that are to
+    begin with it: what it leaves behind is not for us to be given. What comes in at `signals` is more urgent than an
+    answer.
     """
 
     def __init__(self, command: Sequence[str], modules: Sequence[str], signals: int) -> None:
         self._program, self._modules, self._signals = command[1:], modules, signals
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._permits: list[int] = []  # of those that wait
 
     def prepare(self, environ: Mapping[str, str], watch: Watch, *, piped: bool) -> int | None:
         """As of `Starter`."""
@@ -133,17 +142,25 @@ class Forks:
             stdout, stdout_end = _pipe(mine, given) if piped else (None, 1)
             waits, permit = os.pipe()
             given.callback(os.close, waits)
-            given.callback(os.close, permit)
+            mine.callback(os.close, permit)
             order = {"environ": dict(_with_output(environ, piped)), "alone": reads and os.isatty(0)}
             with _adopting_orphans():
                 pid = self._fork(order, [stdin, stdout_end, stderr_end, waits])
             watch(pid)
-            os.write(permit, b"!")
             mine.pop_all()
+            self._permits.append(permit)
         return Started(pid, partial(os.waitpid, pid, 0), stdout, stderr)
+
+    def begin(self) -> None:
+        """As of `Starter`."""
+        while self._permits:
+            with os.fdopen(self._permits.pop(0), "wb", buffering=0) as permit, suppress(BrokenPipeError):
+                permit.write(b"!")
 
     def close(self) -> None:
         """As of `Starter`."""
+        while self._permits:
+            os.close(self._permits.pop())
         if self._control is not None:
             self._control.close()
         if self._server is not None:
