@@ -314,8 +314,7 @@ def measure(only: list[str], quick: bool) -> Result:
     for name in (name for name in WHOLE if name in only):
         say(name)
         found |= WHOLE[name](sizes, quick)
-    seconds = round(time.perf_counter() - start)
-    return {**head, "sizes": sizes, "seconds": seconds, "taken": {key: [head["date"], at] for key in found}, **found}
+    return {**head, "sizes": sizes, "taken": {key: [head["date"], at] for key in found}, **found}
 
 
 def main() -> int:
@@ -333,8 +332,7 @@ def main() -> int:
     found = before if options.page_only else measure(options.only, options.quick)
     if not options.page_only and not options.quick:
         if before and len(options.only) < len([*SECTIONS, *WHOLE]):
-            whole = {"seconds": before["seconds"], "taken": before["taken"] | found["taken"]}
-            found = before | found | whole
+            found = before | found | {"taken": before["taken"] | found["taken"]}
         keep(found, path)
     rows = all_rows(found)
     options.output.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ class Unsteady(Pretend):
 
 
 def test_the_ratio_is_of_what_was_taken_in_one_round() -> None:
-    """The machine slows down to a half for the second turn of hocket's, and before that of its peer in the third."""
+    """The machine is half as fast in hocket's turn of the second round, and in all of the third."""
     sessions = {"hocket": Unsteady("h", 1e-3, 1e-3, 2e-3, 2e-3), "gloo": Unsteady("g", 3e-3, 1.5e-3, 1.5e-3, 3e-3)}
     rows = rows_of(sessions)  # type: ignore[arg-type]
     assert [row["p50_us"] for row in rows] == pytest.approx([4000, 3000])
@@ -236,7 +236,6 @@ def test_the_page_says_met_and_missed(tmp_path: Path) -> None:
     found = {
         "machine": show.machine(),
         "date": "today",
-        "seconds": 5,
         "sizes": [8, 64 << 20],
         "all_reduce 2": goals,
         "all_reduce 4": [{**row, "ranks": 4} for row in goals],

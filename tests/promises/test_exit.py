@@ -53,6 +53,27 @@ for turn in range(turns):
 """
 
 
+# What rank 0 plays; rank 1 waits for its end.
+WAITS = """
+def play(rank, group):
+    if rank == 1:
+        while True: signal.pause()
+    x = np.ones(1000)
+"""
+
+
+def in_a_thread(call: str) -> str:
+    """The rest of it: a daemon thread that sleeps in this call."""
+    return f"""
+    def daemon():
+        {call}
+        threading.Event().wait()
+    thread = threading.Thread(target=daemon, daemon=True)
+    thread.start()
+    asleep(thread.native_id)
+"""
+
+
 def ends(folder: Path, play: str, turns: int, limit: float = 100.0) -> None:
     """Each of so many ranks 0 ends with code 0 within 5 seconds of its last line, and says nothing."""
     ended = run(folder, f"turns = {turns}\n{play}\n{PAIR}", limit=limit)
@@ -65,21 +86,7 @@ def ends(folder: Path, play: str, turns: int, limit: float = 100.0) -> None:
 
 @pytest.mark.parametrize("what", INSIDE)
 def test_a_daemon_thread_inside_a_call_at_exit(what: str, tmp_path: Path) -> None:
-    play = f"""
-def play(rank, group):
-    if rank == 1:
-        while True: signal.pause()
-    x = np.ones(1000)
-    tids = []
-    def daemon():
-        tids.append(threading.get_native_id())
-        {INSIDE[what]}
-        threading.Event().wait()
-    threading.Thread(target=daemon, daemon=True).start()
-    while not tids: time.sleep(0.001)
-    asleep(tids[0])
-"""
-    ends(tmp_path, play, TURNS)
+    ends(tmp_path, f"{WAITS}{in_a_thread(INSIDE[what])}", TURNS)
 
 
 @pytest.mark.parametrize("pace", ["python", "numpy"])
@@ -111,17 +118,10 @@ def play(rank, group):
 def test_a_call_that_ends_by_an_error_while_the_interpreter_ends(what: str, tmp_path: Path) -> None:
     """Its thread asks for Python's lock, to tell of the error. The main thread has it, and gives it away once it is too
     late for all others: in what is collected last."""
-    daemon = f"""
-    def daemon():
-        {INSIDE.get(what)}
-        threading.Event().wait()
-    thread = threading.Thread(target=daemon, daemon=True)
-    thread.start()
-"""
     queue = """
     executor = Executor()
     executor.put(group.barrier, "a call")
-    thread = executor._engine
+    asleep(executor._engine.native_id)
 """
     play = f"""
 import atexit
@@ -129,12 +129,7 @@ from hocket.calls.executor import Executor
 class Last:
     def __del__(self, sleep=time.sleep):
         sleep(0.1)
-def play(rank, group):
-    if rank == 1:
-        while True: signal.pause()
-    x = np.ones(1000)
-    {queue if what == "queue" else daemon}
-    asleep(thread.native_id)
+{WAITS}{queue if what == "queue" else in_a_thread(INSIDE[what])}
     def end():
         sys.setswitchinterval(1e3)
         group._calls.endpoint.close()

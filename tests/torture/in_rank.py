@@ -169,7 +169,7 @@ class Context:
 NOW: list[Context] = []  # the trial that this process is in
 BEFORE: list[tuple[int, int, int]] = []  # what it held after its first trial,
 OPEN: set[str] = set()  # and which descriptors
-STAGES: list[tuple[str, set[str]]] = []  # which it had since: for what is left behind, and not twice
+STAGES: list[tuple[str, set[str]]] = []  # which it had since: for a leak that may not come again
 # Of whose calls some are several; and faults that make calls themselves.
 MANIFOLD = ("small", "uneven", "async", "persistent", "messages", "subgroups", "threads")
 RAISED = ("exception", "interrupted", "interrupted at a step", "operator raises")
@@ -273,15 +273,13 @@ def _since(each: str) -> str:
     """When a descriptor was first there, and who knows of it."""
     number = int(each.partition(":")[0])
     stage = next((name for name, had in STAGES if each in had), "later than that")
-    kinds = Links, Incoming
-    knows = [type(it).__name__ for it in gc.get_objects() if isinstance(it, kinds) and number in _numbers(it)]
+    holders = [it for it in gc.get_objects() if isinstance(it, (Links, Incoming))]
+    knows = [type(it).__name__ for it in holders if number in _numbers(it)]
     return f"({stage}; {', '.join(knows) or 'nobody'} knows of it)"
 
 
 def _numbers(it: Links | Incoming) -> list[int]:
-    if isinstance(it, Incoming):
-        return it.fds
-    return [*it.fds, *it.pidfds, *it.events] if isinstance(it, Links) else []
+    return it.fds if isinstance(it, Incoming) else [*it.fds, *it.pidfds, *it.events]
 
 
 def _as_before() -> bool:

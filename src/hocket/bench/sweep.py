@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -224,7 +225,8 @@ def is_peer(key: str) -> bool:
 
 def ratio(rows: Sequence[dict[str, Any]], others: Callable[[str], bool] = is_peer) -> float:
     """Best peer / hocket, of the rows of one comparison: above one, hocket is ahead. NaN without both."""
-    own = [row["p50_us"] for row in rows if row["key"] == "hocket" and row["samples"]]
-    beside = [row for row in rows if others(row["key"]) and row["samples"]]
+    timed = [row for row in rows if not math.isnan(row["p50_us"])]
+    own = next((row["p50_us"] for row in timed if row["key"] == "hocket"), math.nan)
     # Rows that were kept before there was "of_hocket" are without it.
-    return min(row.get("of_hocket", row["p50_us"] / own[0]) for row in beside) if own and beside else float("nan")
+    times = [row.get("of_hocket", row["p50_us"] / own) for row in timed if others(row["key"])]
+    return math.nan if math.isnan(own) else min(times, default=math.nan)

@@ -48,7 +48,7 @@ class Starter(Protocol):
         """After that. Raises OSError where ranks can't be started."""
 
     def start(self, environ: Mapping[str, str], watch: Watch, *, reads: bool, piped: bool) -> Started:
-        """One rank, which may not run before `begin`. Raises OSError where it can't be started, and InterruptedError
+        """One rank, which may wait for `begin`. Raises OSError where it can't be started, and InterruptedError
         where a signal came first."""
 
     def begin(self) -> None:
