@@ -123,7 +123,7 @@ bool Mailbox::send_now(int destination, int64_t tag, std::string_view meta, cons
   if (!lock) return false;  // another thread moves a lot: to wait for it is for those who let others run meanwhile
   Outgoing& out = outgoing_[destination];
   if (closed_ || out.failure || !out.queue.empty()) return false;
-  const bool shown = bytes > shown_bytes && is_at_work(destination);
+  const bool shown = bytes > shown_least && is_at_work(destination);
   if (!out.stream->send(tag, meta, static_cast<const std::byte*>(data), bytes, shown)) return false;
   waiter_.notify(destination);
   out.moved.add(bytes);

@@ -20,9 +20,9 @@ namespace hocket {
 inline constexpr uint64_t meta_limit = 512;
 inline constexpr uint64_t bytes_limit = uint64_t{1} << 48;
 
-// A longer payload may be shown to its reader in pieces of so many bytes while it is written. From 2 to 32 KiB it makes
-// little difference, for messages of 8 to 512 KiB between two cores.
-inline constexpr uint64_t shown_bytes = 4 << 10;
+// A longer payload may be shown to its reader while it is written: in quarters, of so many bytes at least and at most.
+// Each costs its writer a line that its reader looks at; and the last one is copied out when all is written.
+inline constexpr uint64_t shown_least = 4 << 10, shown_most = 32 << 10;
 
 // What a message says of itself before its meta and payload.
 struct StreamHeader {

@@ -12,8 +12,8 @@ namespace hocket::shm {
 
 namespace {
 
-constexpr int most_pauses = 1000;               // some tens of microseconds
-static_assert(shown_bytes % stream_line == 0);  // or there were gaps between the pieces
+constexpr int most_pauses = 1000;                                                // some tens of microseconds
+static_assert(shown_least % stream_line == 0 && shown_most % stream_line == 0);  // or pieces had gaps between them
 
 uint64_t padded(uint64_t n) { return (n + stream_line - 1) / stream_line * stream_line; }
 
@@ -81,9 +81,10 @@ class Writer final : public StreamWriter {
   }
 
   [[gnu::noinline]] void show(const std::byte* payload, uint64_t bytes) {
-    for (uint64_t at = 0; at < bytes; at += shown_bytes) {
-      const uint64_t piece = std::min(shown_bytes, bytes - at);
-      copy_in<copy_short>(head_, payload + at, piece);
+    const uint64_t most = std::clamp(padded(bytes / 4), shown_least, shown_most);
+    for (uint64_t at = 0; at < bytes; at += most) {
+      const uint64_t piece = std::min(most, bytes - at);
+      copy_in(head_, payload + at, piece);
       head_ += padded(piece);
       publish();
     }
@@ -94,13 +95,12 @@ class Writer final : public StreamWriter {
     return head_ - consumed_ <= ring_bytes ? ring_bytes - (head_ - consumed_) : 0;
   }
 
-  template <decltype(copy_bytes)* copy = copy_bytes>
   void copy_in(uint64_t at, const void* from, uint64_t n) {
     map_up_to(std::min(at + n, ring_bytes), ring_, ring_bytes, mapped_, true);
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     const auto* const bytes = static_cast<const std::byte*>(from);
-    if (first > 0) copy(ring_ + begin, bytes, first);
-    if (n > first) copy(ring_, bytes + first, n - first);
+    if (first > 0) copy_bytes(ring_ + begin, bytes, first);
+    if (n > first) copy_bytes(ring_, bytes + first, n - first);
   }
 
   Lane* lane_;
