@@ -1,6 +1,5 @@
 // What a rank has to do with memory at one time: a message to stage, a reduction to fold, a result to fetch. Each works
-// on memory of its own, and long ones take turns of a few lines: what comes from another core's cache is on its way
-// while the others work on what is near.
+// on memory of its own, and long ones take turns.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/engine.h"
+#include "engine/grain.h"
 #include "kernels/copy.h"
 
 namespace hocket {
@@ -27,22 +27,25 @@ struct Chore {
 
 class Chores {
  public:
-  static constexpr uint64_t turn = 1024;   // bytes, of each
   static constexpr uint64_t worth = 8192;  // bytes of one; what is shorter is done at once
 
-  explicit Chores(const Program& program) : program_(program) {}
+  Chores(const Program& program, GrainChoice& grain) : program_(program), grain_(grain) {}
 
   void add(const Chore& chore) { list_[count_++] = chore; }
 
   // Does all, and forgets them.
   void finish() {
-    uint64_t longest = 0;
+    uint64_t longest = 0, shortest = UINT64_MAX;
     bool whole = program_.custom || count_ == 1;
     for (size_t i = 0; i < count_; ++i) {
       longest = std::max(longest, list_[i].bytes);
+      shortest = std::min(shortest, list_[i].bytes);
       whole |= list_[i].past_caches;
     }
-    if (longest >= worth && !whole) take_turns(longest);
+    if (longest >= worth && !whole) {
+      if (shortest >= 4 * coarse.bytes && !grain_.is_known()) longest = try_both(longest);
+      take_turns(grain_.best(), longest, 0);
+    }
     for (size_t i = 0; i < count_; ++i) {
       if (list_[i].bytes != 0) rest(list_[i]);
     }
@@ -50,30 +53,47 @@ class Chores {
   }
 
  private:
-  // Until what is left of each is no longer than a turn. A turn is some forty nanoseconds: five more would be seen.
-  void take_turns(uint64_t longest) {
-    const size_t count = turn / program_.itemsize;
-    for (; longest > turn; longest -= turn) {
+  // In equal parts: fine, coarse, coarse, fine, so that neither gains by what lies first. What is left of the longest.
+  uint64_t try_both(uint64_t longest) {
+    const auto timed = [&](const Grain& grain) {
+      const auto begin = Clock::now();
+      longest = take_turns(grain, longest, longest - coarse.bytes);
+      return Clock::now() - begin;
+    };
+    auto of_fine = timed(fine);
+    auto of_coarse = timed(coarse);
+    of_coarse += timed(coarse);
+    of_fine += timed(fine);
+    grain_.tell(of_fine, of_coarse);
+    return longest;
+  }
+
+  // Until no more than `rest` is left of the longest, and of none more than one turn. What is left of the longest. A
+  // fine turn is some forty nanoseconds: five more would be seen.
+  uint64_t take_turns(const Grain& grain, uint64_t longest, uint64_t rest) {
+    const size_t count = grain.bytes / program_.itemsize;
+    for (; longest > std::max(rest, grain.bytes); longest -= grain.bytes) {
       for (size_t i = 0; i < count_; ++i) {
         Chore& c = list_[i];
-        if (c.bytes <= turn) continue;
+        if (c.bytes <= grain.bytes) continue;
         if (c.k == 1) {
-          copy<copy_short>(c, turn);
+          copy(c, grain.bytes, grain.copy);
         } else {
           program_.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
         }
-        c.to += turn;
-        if (c.also != nullptr) c.also += turn;
-        for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + turn;
-        c.bytes -= turn;
+        c.to += grain.bytes;
+        if (c.also != nullptr) c.also += grain.bytes;
+        for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + grain.bytes;
+        c.bytes -= grain.bytes;
       }
     }
+    return longest;
   }
 
   void rest(const Chore& c) {
     const size_t count = c.bytes / program_.itemsize;
     if (c.k == 1) {
-      c.past_caches ? copy<copy_past_caches>(c, c.bytes) : copy<copy_bytes>(c, c.bytes);
+      copy(c, c.bytes, c.past_caches ? copy_past_caches : copy_bytes);
     } else if (program_.custom) {
       program_.custom(c.to, c.sources, c.k, count);
       if (c.also != nullptr) copy_bytes(c.also, c.to, c.bytes);
@@ -82,14 +102,14 @@ class Chores {
     }
   }
 
-  template <void (*way)(std::byte*, const std::byte*, size_t)>
-  static void copy(const Chore& c, uint64_t bytes) {
+  static void copy(const Chore& c, uint64_t bytes, decltype(Grain::copy) way) {
     const auto* const from = static_cast<const std::byte*>(c.sources[0]);
     if (c.to != from) way(c.to, from, bytes);
     if (c.also != nullptr) copy_bytes(c.also, c.to, bytes);
   }
 
   const Program& program_;
+  GrainChoice& grain_;
   std::array<Chore, 3> list_;
   size_t count_ = 0;
 };

@@ -29,7 +29,7 @@ class Run {
         deadline_(deadline),
         wait_(port, deadline, waited),
         touched_(touched),
-        chores_(program) {
+        chores_(program, port.grain) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;

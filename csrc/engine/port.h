@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/grain.h"
 #include "wait/wait.h"
 
 namespace hocket {
@@ -30,6 +31,9 @@ struct Message {
 
 class Port : public Waiter {
  public:
+  // How what is done with its messages takes turns.
+  GrainChoice grain;
+
   // Room for one message of `bytes` to each of `peers`, to be filled and then posted; null: not now.
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.

@@ -22,14 +22,20 @@ struct Case {
   bool custom = false;
   uint64_t divisor = 1;
   int calls = 1;
+  bool coarse = false;  // turns are, from the first call on
 };
+
+inline void settle_on_coarse(GrainChoice& grain) {
+  while (!grain.is_known()) grain.tell(std::chrono::microseconds(2), std::chrono::microseconds(1));
+}
 
 inline std::ostream& operator<<(std::ostream& to, const Case& c) {
   to << c.plan.name << " size " << c.plan.size << " sizes";
   for (uint64_t size : c.sizes) to << ' ' << size;
-  return to << (c.in_place ? " in place" : "") << (c.custom ? " custom" : "") << " segments " << c.segments
-            << " divisor " << c.divisor << " depth " << c.weather.depth << " staging " << c.weather.staging << " dying "
-            << c.weather.dying << " at " << c.weather.dies_at << " seed " << c.weather.seed << ": ";
+  return to << (c.in_place ? " in place" : "") << (c.custom ? " custom" : "") << (c.coarse ? " coarse" : "")
+            << " segments " << c.segments << " divisor " << c.divisor << " depth " << c.weather.depth << " staging "
+            << c.weather.staging << " dying " << c.weather.dying << " at " << c.weather.dies_at << " seed "
+            << c.weather.seed << ": ";
 }
 
 inline std::vector<Memory> draw(const Case& c) {
@@ -74,6 +80,7 @@ inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std:
     Memory& m = ranks[rank];
     auto* out = reinterpret_cast<std::byte*>(m.out.data());
     const auto* inp = c.in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
+    if (c.coarse) settle_on_coarse(port.grain);
     for (int call = 1; call <= c.calls; ++call) {
       port.enter(out);
       run(programs[rank], port, call, inp, out, watchdog());

@@ -60,6 +60,7 @@ void test_anything(uint64_t cases, uint64_t length) {
     c.weather.depth = std::max(c.weather.depth, most.to_one);
     c.weather.staging = std::max(c.weather.staging, most.to_all * segment);
     c.custom = mix(seed, 14) % 2;
+    c.coarse = mix(seed, 23) % 2;
     c.calls = 1 + mix(seed, 15) % 2;
     test(c);
   }
@@ -73,19 +74,68 @@ void test_turns() {
   for (const auto make : kPlans) {
     for (int n = 2; n <= 3; ++n) {
       for (const uint64_t segments : {1, 3}) {
-        for (int variant = 0; variant < 8; ++variant) {
+        for (int variant = 0; variant < 12; ++variant) {
           Case c{make(n), draw_sizes(make(n).chunks, ++seed), variant % 2 == 1, segments};
           for (uint64_t& size : c.sizes) size *= length;
           c.weather = draw_weather(seed, 64, segment_of(c.sizes, segments));
           if (variant / 2 % 2 == 1) c.weather.loans = 100, c.weather.staging = ~0ull, c.weather.landings = 0;
           c.custom = variant / 4 == 1;
           c.calls = 2;
+          c.coarse = variant / 4 == 2;
           test(c);
         }
       }
     }
   }
   test_anything(60, length);
+}
+
+// Which turns are better is found while calls are made, whose results are right before, then, and after.
+void test_grain() {
+  for (const bool in_place : {false, true}) {
+    Case c{.plan = two_shot(2), .sizes = {40000, 39999}, .in_place = in_place, .segments = 4, .calls = 40};
+    c.weather = {.seed = kSeed, .loans = 100, .crowded = false};
+    std::vector<Program> programs = programs_of(c);
+    std::vector<Memory> ranks = draw(c);
+    const std::vector<Memory> right = expected(c);
+    World(2, c.weather).play([&](int rank, FakePort& port) {
+      Memory& m = ranks[rank];
+      auto* out = reinterpret_cast<std::byte*>(m.out.data());
+      const auto* inp = in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
+      for (int call = 1; call <= c.calls; ++call) {
+        port.enter(out);
+        run(programs[rank], port, call, inp, out, watchdog());
+        for (uint64_t& word : in_place ? m.out : m.inp) ++word;
+      }
+      check(port.grain.is_known(), c, "rank ", rank, " has not found which turns are better");
+      m.tmp = right[rank].tmp;
+    });
+    for (int rank = 0; rank < 2; ++rank) check(ranks[rank] == right[rank], c, "rank ", rank, " has the wrong result");
+  }
+}
+
+// By the median, so that no rank that was stopped in the middle misleads it; and once for all.
+void test_grain_choice() {
+  using std::chrono::nanoseconds;
+  const auto best_of = [](int faster, int64_t of_fine, int64_t of_coarse) {
+    GrainChoice choice;
+    for (int i = 0; i < GrainChoice::trials; ++i) {
+      check(!choice.is_known() && &choice.best() == &fine, "chosen after ", i, " trials");
+      choice.tell(nanoseconds(i < faster ? of_fine : 1000), nanoseconds(i < faster ? of_coarse : 1000));
+    }
+    check(choice.is_known(), "not chosen");
+    const Grain* const best = &choice.best();
+    for (int i = 0; i < 100; ++i) choice.tell(nanoseconds(best == &fine ? 1000 : 1), nanoseconds(500));
+    check(&choice.best() == best, "chosen twice");
+    return best;
+  };
+  constexpr int half = GrainChoice::trials / 2;
+  check(best_of(GrainChoice::trials, 1000, 800) == &coarse, "what takes less is not chosen");
+  check(best_of(GrainChoice::trials, 1000, 1200) == &fine, "what takes longer is chosen");
+  check(best_of(GrainChoice::trials, 1000, 990) == &fine, "what hardly takes less is chosen");
+  check(best_of(half + 1, 1000, 1) == &coarse, "most trials do not decide");
+  check(best_of(half, 1000000, 1) == &fine, "few trials decide");
+  check(best_of(GrainChoice::trials, 0, 0) == &coarse, "a clock that stands still is divided by");
 }
 
 // A function of the caller's may take its time: what others wait for goes out before it is called. That is all but the
@@ -260,6 +310,8 @@ int main() {
   test_plans();
   test_anything(2000, 1);
   test_turns();
+  test_grain();
+  test_grain_choice();
   test_functions();
   test_empty();
   test_barrier();

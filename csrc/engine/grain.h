@@ -1,0 +1,52 @@
+// How long the turns are in which chores are done, found by doing the first long ones in both ways.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/copy.h"
+#include "wait/wait.h"
+
+namespace hocket {
+
+// Bytes of each chore in a turn, and how it copies them.
+struct Grain {
+  uint64_t bytes;
+  void (*copy)(std::byte*, const std::byte*, size_t);
+};
+
+// A few lines: what comes from another core's cache is on its way while other chores work on what is near.
+inline constexpr Grain fine{1 << 10, copy_short};
+// As many as the C library is good at, which writes whole lines without fetching them first.
+inline constexpr Grain coarse{16 << 10, copy_bytes};
+
+// Which of the two is faster is a matter of the processor. Each rank finds it for itself, while it makes its calls: it
+// is only the order in which memory is worked on, and no bit of a result depends on it.
+class GrainChoice {
+ public:
+  static constexpr int trials = 31;
+  static constexpr double clearly = 0.97;  // of the time that fine turns take
+
+  bool is_known() const { return trials_ == trials; }
+  const Grain& best() const { return *best_; }
+
+  // What as many bytes of one chore took in either way.
+  void tell(Clock::duration of_fine, Clock::duration of_coarse) {
+    if (is_known()) return;
+    ratios_[trials_++] = std::chrono::duration<double>(of_coarse) / std::max(of_fine, Clock::duration(1));
+    if (!is_known()) return;
+    const auto middle = ratios_.begin() + trials / 2;
+    std::nth_element(ratios_.begin(), middle, ratios_.end());
+    if (*middle < clearly) best_ = &coarse;
+  }
+
+ private:
+  std::array<double, trials> ratios_{};
+  int trials_ = 0;
+  const Grain* best_ = &fine;
+};
+
+}  // namespace hocket
