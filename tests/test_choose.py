@@ -14,7 +14,7 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
-from hocket.plans.lower import breadth, lower
+from hocket.plans.lower import breadth, lower, only_round
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes
 from hocket.tuning.topology import Host, Topology, cache_bytes
 
@@ -128,10 +128,27 @@ def test_a_step_fits_into_the_slots_of_any_host() -> None:
     for l2 in (0, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 64 << 20):
         host = Host(cores=4, l2=l2, memory=1 << 30)
         for broad in (1, 2, 3, 5, 7, 63, 1000, 4096):
-            segment = segment_bytes(host, broad)
-            assert 0 < segment <= segment_bytes(host)
-            assert segment % 64 == 0
-            assert (broad + 1) * segment <= slots_bytes(host)
+            usual, exchanged = segment_bytes(host, broad), segment_bytes(host, broad, exchange=True)
+            folded = [segment_bytes(host, broad, folded=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
+            assert 0 < folded[0] <= folded[1] <= folded[2] <= folded[3] == usual <= exchanged
+            assert usual <= segment_bytes(host)
+            assert exchanged <= segment_bytes(host, exchange=True)
+            for segment in (usual, exchanged, *folded):
+                assert segment % 64 == 0
+                assert (broad + 1) * segment <= slots_bytes(host)
+
+
+def test_what_is_exchanged_goes_in_longer_messages_and_what_one_rank_folds_in_shorter_ones() -> None:
+    host = Host(cores=4, l2=1 << 20, memory=1 << 30)
+    assert segment_bytes(host) == 128 << 10
+    assert [segment_bytes(host, broad, exchange=True) >> 10 for broad in (1, 2, 3, 4)] == [256, 128, 128, 128]
+    assert [segment_bytes(host, folded=nbytes << 10) >> 10 for nbytes in (1, 256, 512, 1024, 4096)] == [
+        32,
+        32,
+        64,
+        128,
+        128,
+    ]
 
 
 @pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)
@@ -146,6 +163,33 @@ def test_a_step_is_as_broad_as_its_broadest_share(key: tuple[str, str]) -> None:
                 shares = [lower(value, rank, spans=spans) for rank in range(size)]
                 steps = [Counter(send.step for send in share.sends) for share in shares]
                 assert breadth(value, spans=spans) == max(1, *(n for step in steps for n in step.values()), 1)
+
+
+@pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)
+def test_the_only_round_is_told_by_what_ranks_send_and_fold(key: tuple[str, str]) -> None:
+    for size in (1, 2, 3, 4, 5, 8):
+        try:
+            value = plan(*key, size)
+        except ValueError:  # not for this size
+            continue
+        shares = [lower(value, rank) for rank in range(size)]
+        sent = {
+            (send.step, rank, peer) for rank, share in enumerate(shares) for send in share.sends for peer in send.peers
+        }
+        found = only_round(value)
+        assert (found is None) == (len({step for step, _, _ in sent}) != 1)
+        if found is not None:
+            assert found.both == any((step, peer, rank) in sent for step, rank, peer in sent)
+            folds = any(len(each.sources) > 1 for share in shares for each in share.receives)
+            assert folds or not found.folded  # what is copied first and folded within a rank is not meant
+
+
+def test_only_rounds() -> None:
+    assert only_round(plan("reduce", "direct", 4)) == (False, 1)
+    assert only_round(plan("gather", "direct", 4)) == (False, 0)
+    assert only_round(plan("all_to_all", "direct", 4)) == (True, 0)
+    assert only_round(plan("reduce_scatter", "direct", 4)) == (True, 1)
+    assert only_round(plan("all_reduce", "two_shot", 2)) is None
 
 
 def test_the_choice_says_why() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +77,25 @@ def breadth(plan: Plan, *, spans: bool) -> int:
         _, staged = np.unique(np.where(times[pair] == 1, span, -1 - np.arange(len(f))), return_index=True)
         most = max(most, int(np.bincount(f.src_rank[staged]).max(initial=0)))
     return most
+
+
+class Round(NamedTuple):
+    """What goes between ranks in the only round of a plan: `both` ways between some two of them; and chunks to be
+    `folded` where they arrive, up to so many in one message."""
+
+    both: bool
+    folded: int
+
+
+def only_round(plan: Plan) -> Round | None:
+    """None where ranks send in several steps, or in none."""
+    crossing = (front.take(front.src_rank != front.dst_rank) for front in plan.fronts())
+    rounds = list(islice(filter(len, crossing), 2))
+    if len(rounds) != 1:
+        return None
+    (f,) = rounds
+    there, back = (a * plan.size + b for a, b in ((f.src_rank, f.dst_rank), (f.dst_rank, f.src_rank)))
+    return Round(bool(np.isin(there, back).any()), int(f.count[f.verb == REDUCE].max(initial=0)))
 
 
 class _Move(NamedTuple):

@@ -16,7 +16,7 @@ from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..cores import node_here
 from ..errors import RendezvousError
-from ..plans.lower import NotInPlace, breadth, lower
+from ..plans.lower import NotInPlace, breadth, lower, only_round
 from ..plans.plan import Plan
 from ..plans.program import Rows, Share
 from ..tuning.choose import segment_bytes, slots_bytes
@@ -89,6 +89,7 @@ class Native:
         self.traffic = Traffic(self.size)
         self.meters: dict[tuple[str, str], Meter] = {}  # by collective and algorithm
         self._breadth = lru_cache(MOST_SHARES)(breadth)
+        self._only_round = lru_cache(MOST_SHARES)(only_round)
         self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
 
     def prepare(
@@ -129,7 +130,7 @@ class Native:
     ) -> tuple[Program, int]:
         itemsize = signature.dtype.itemsize
         # A span is one message, which must not be cut: what begins in the middle of it would be cut elsewhere.
-        spans = max(signature.nbytes, 1) <= self._segment(plan, 1, spans=True)
+        spans = max(signature.nbytes, 1) <= self._segment(plan, 1, signature.nbytes, spans=True)
         share = self._lower(plan, in_place=in_place, spans=spans)
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
@@ -142,7 +143,7 @@ class Native:
             rows.sends,
             rows.receives,
             *self._strangers(rows, signals),
-            segment=self._segment(plan, 1 if spans else itemsize, spans=spans),
+            segment=self._segment(plan, 1 if spans else itemsize, signature.nbytes, spans=spans),
             tmp_bytes=rows.tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
@@ -159,9 +160,15 @@ class Native:
         )
         return program, signature.fingerprint(plan)
 
-    def _segment(self, plan: Plan, itemsize: int, *, spans: bool) -> int:
-        """The same on every rank, as the plan and the topology are. It cuts no element: ValueError where it must."""
-        most = segment_bytes(self.topology.host, self._breadth(plan, spans=spans))
+    def _segment(self, plan: Plan, itemsize: int, nbytes: int, *, spans: bool) -> int:
+        """The same on every rank, as the plan, its vector and the topology are. It cuts no element: ValueError where it
+        must."""
+        host, broad, single = self.topology.host, self._breadth(plan, spans=spans), None
+        if self.topology.hosts == 1 and self.size <= host.cores:
+            single = self._only_round(plan)
+        exchange = single is not None and single.both
+        folded = 0 if single is None else nbytes * single.folded // plan.chunks
+        most = segment_bytes(host, broad, exchange=exchange, folded=folded)
         unit = math.lcm(64, max(itemsize, 1))
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")

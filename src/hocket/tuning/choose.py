@@ -131,16 +131,25 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
     return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
 
 
-def segment_bytes(host: Host | None = None, breadth: int = 1) -> int:
+def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool = False, folded: int = 0) -> int:
     """Bytes of one message of a long vector, where a rank sends up to `breadth` messages in one step.
 
     Small enough that what is in flight stays in the second-level cache, and that a whole step fits into half of the
     slots, so that no rank waits in a circle for others to read; large enough that ranks seldom wait, or, where they
     share a core, change places.
+
+    In a single round of ranks with a core each, two things differ. In an `exchange` all write and then all read: there
+    is nothing to wait for in the middle. And of so many bytes that are `folded` by one rank alone, it folds some while
+    another one writes the next.
     """
     host = host or this_host()
     fitting = slots_bytes(host) // (2 * breadth)
-    return max(64, min(fitting, max(16 * KIB, min(256 * KIB, host.l2 // 8))) // 64 * 64)
+    usual = max(16 * KIB, min(256 * KIB, host.l2 // 8))
+    if exchange:
+        usual = max(usual, min(256 * KIB, host.l2 // (4 * breadth)))
+    elif folded:
+        usual = min(usual, max(32 * KIB, folded // 8))
+    return max(64, min(fitting, usual) // 64 * 64)
 
 
 def slots_bytes(host: Host | None = None) -> int:
