@@ -265,7 +265,9 @@ def settle(_: None) -> Report:
         time.sleep(0.01)
     if not _as_before():
         new = [f"{each} {_since(each)}" for each in sorted(opened() - OPEN)]
-        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}"))
+        told = [("after the first trial", OPEN), *STAGES, ("now", opened())]
+        all_of_it = "".join(f"\n  {name}: {sorted(had)}" for name, had in told)
+        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}{all_of_it}"))
     return Report("settled", "", findings)
 
 
