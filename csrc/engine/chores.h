@@ -68,11 +68,12 @@ class Chores {
     return longest;
   }
 
-  // Until no more than `rest` is left of the longest, and of none more than one turn. What is left of the longest. A
-  // fine turn is some forty nanoseconds: five more would be seen.
-  uint64_t take_turns(const Grain& grain, uint64_t longest, uint64_t rest) {
+  // Until no more than `least`, or than one turn, is left of the longest: how much. A fine turn is some forty
+  // nanoseconds: five more would be seen.
+  uint64_t take_turns(const Grain grain, uint64_t longest, uint64_t least) {
     const size_t count = grain.bytes / program_.itemsize;
-    for (; longest > std::max(rest, grain.bytes); longest -= grain.bytes) {
+    least = std::max(least, grain.bytes);
+    for (; longest > least; longest -= grain.bytes) {
       for (size_t i = 0; i < count_; ++i) {
         Chore& c = list_[i];
         if (c.bytes <= grain.bytes) continue;

@@ -52,6 +52,7 @@ struct End {
   size_t lent = 0;        // posts of what was lent
   size_t landed = 0;      // messages received where they were expected
   int announced = 0;      // announcements not withdrawn
+  bool chose = false;     // it has found which turns are better
 };
 
 class FakePort;
@@ -136,6 +137,7 @@ class FakePort : public Port {
   FakePort(World& world, int rank, End& end) : world_(world), rank_(rank), end_(end) {
     listens = world.weather_.landings != 0;
   }
+  ~FakePort() override { end_.chose = grain.is_known(); }
 
   std::byte* reserve(Peers peers, uint64_t bytes) override {
     const uint64_t staged = world_.staged_[rank_];

@@ -95,22 +95,7 @@ void test_grain() {
   for (const bool in_place : {false, true}) {
     Case c{.plan = two_shot(2), .sizes = {40000, 39999}, .in_place = in_place, .segments = 4, .calls = 40};
     c.weather = {.seed = kSeed, .loans = 100, .crowded = false};
-    std::vector<Program> programs = programs_of(c);
-    std::vector<Memory> ranks = draw(c);
-    const std::vector<Memory> right = expected(c);
-    World(2, c.weather).play([&](int rank, FakePort& port) {
-      Memory& m = ranks[rank];
-      auto* out = reinterpret_cast<std::byte*>(m.out.data());
-      const auto* inp = in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
-      for (int call = 1; call <= c.calls; ++call) {
-        port.enter(out);
-        run(programs[rank], port, call, inp, out, watchdog());
-        for (uint64_t& word : in_place ? m.out : m.inp) ++word;
-      }
-      check(port.grain.is_known(), c, "rank ", rank, " has not found which turns are better");
-      m.tmp = right[rank].tmp;
-    });
-    for (int rank = 0; rank < 2; ++rank) check(ranks[rank] == right[rank], c, "rank ", rank, " has the wrong result");
+    for (const End& end : test(c)) check(end.chose, c, "a rank has not found which turns are better");
   }
 }
 

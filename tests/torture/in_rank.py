@@ -264,20 +264,18 @@ def settle(_: None) -> Report:
     while not _as_before() and time.monotonic() < end:
         time.sleep(0.01)
     if not _as_before():
-        new = [f"{each} {_since(each)}" for each in sorted(opened() - OPEN)]
-        told = [("after the first trial", OPEN), *STAGES, ("now", opened())]
-        all_of_it = "".join(f"\n  {name}: {sorted(had)}" for name, had in told)
-        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}{all_of_it}"))
+        stages = [("after the first trial", OPEN), *STAGES, ("now", opened())]
+        new = ", ".join(f"{each} ({_who_knows(each)} knows of it)" for each in sorted(stages[-1][1] - OPEN))
+        listed = "".join(f"\n  {name}: {sorted(had)}" for name, had in stages)
+        findings.append(("LEAK", f"descriptors, threads, mappings: {BEFORE[0]} became {held()}: {new}{listed}"))
     return Report("settled", "", findings)
 
 
-def _since(each: str) -> str:
-    """When a descriptor was first there, and who knows of it."""
+def _who_knows(each: str) -> str:
+    """Who would close a descriptor."""
     number = int(each.partition(":")[0])
-    stage = next((name for name, had in STAGES if each in had), "later than that")
     holders = [it for it in gc.get_objects() if isinstance(it, (Links, Incoming))]
-    knows = [type(it).__name__ for it in holders if number in _numbers(it)]
-    return f"({stage}; {', '.join(knows) or 'nobody'} knows of it)"
+    return ", ".join(type(it).__name__ for it in holders if number in _numbers(it)) or "nobody"
 
 
 def _numbers(it: Links | Incoming) -> list[int]:
