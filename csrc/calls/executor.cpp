@@ -172,6 +172,7 @@ void Executor::stop(const Signals& signals) {
 }
 
 void Executor::dismiss() {
+  if (forks() != born_) return;  // there the engine is not, and may have held the mutex as it vanished
   const Lock lock(state_->mutex);
   state_->stopping = true;
   served_ = false;

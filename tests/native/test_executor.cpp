@@ -1,4 +1,7 @@
 // The executor: every job once, in order, one at a time; by whoever waits, and by the engine where nobody does.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <memory>
 #include <thread>
 
@@ -287,6 +290,29 @@ void many_threads(uint64_t seed) {
   engine.join();
 }
 
+// Each child is born while another thread most likely holds what is not the child's.
+void a_forked_child_sends_nobody_away() {
+  auto queue = std::make_unique<Executor>();
+  std::atomic<bool> over{false};
+  std::thread busy([&] {
+    while (!over) queue->dismiss();
+  });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      queue->dismiss();
+      queue.reset();
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!check(status == 0, "the child of a busy rank hangs")) break;
+  }
+  over = true;
+  busy.join();
+}
+
 }  // namespace
 
 int main() {
@@ -303,6 +329,7 @@ int main() {
   a_handler_is_inside_of_the_wait_that_it_interrupts();
   the_engine_is_claimed_once();
   room_is_made();
+  a_forked_child_sends_nobody_away();
   for (uint64_t seed = 0; seed < 20; ++seed) many_threads(seed);
   return report();
 }
