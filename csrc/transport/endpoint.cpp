@@ -26,7 +26,8 @@ constexpr std::chrono::milliseconds silence{150}, silence_over_links{500}, betwe
 // told in the same words the next time, too.
 constexpr int most_before = 16;
 constexpr std::chrono::milliseconds between_ranks{2};
-constexpr std::chrono::milliseconds farewell{1000}, short_farewell{100};
+constexpr tcp::Farewell farewell{std::chrono::seconds(1), std::chrono::seconds(10)};
+constexpr tcp::Farewell short_farewell{std::chrono::milliseconds(100), std::chrono::milliseconds(100)};
 
 std::vector<int> duplicates(const std::vector<int>& fds, size_t size) {
   std::vector<int> all(size, -1);
@@ -165,7 +166,7 @@ void Endpoint::disconnect(bool for_all) {
   if (!keeper_) return;
   keeper_->stop();  // and stays: another thread may be asking it in a wait
   FAILPOINT(parting);
-  tcp::part(all_links, Clock::now() + (settlement.settled() ? short_farewell : farewell), for_all);
+  tcp::part(all_links, settlement.settled() ? short_farewell : farewell, for_all);
   for (tcp::Link* link : all_links) link->disconnect();
 }
 

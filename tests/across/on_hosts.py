@@ -207,6 +207,13 @@ def narrow(group: hocket.Group) -> None:
     same(group.all_reduce(every[group.rank], algorithm="one_shot"), every[0] + every[1])
 
 
+def last_word(group: hocket.Group) -> None:
+    """What rank 0 sends last. It leaves when its kernel has it, or its memory."""
+    count = int(os.environ["COUNT"])
+    x = data(0, count) if group.rank == 0 else np.empty(count)
+    same(group.broadcast(x), data(0, count))
+
+
 def at_once(group: hocket.Group) -> None:
     """Each of two ranks sends more than any buffer holds, and only then does either of them receive."""
     count = int(os.environ["MIB"]) << 18

@@ -124,6 +124,12 @@ def test_a_link_of_a_megabit_per_second() -> None:
         assert narrow[1].received("eth0") > before + 8 * 64_000 * 9 // 8
 
 
+def test_what_is_on_its_way_arrives_though_its_sender_leaves() -> None:
+    """Three seconds' worth, of which no second is without any of it."""
+    with hosts(2, rate="1mbit") as narrow:
+        Job(narrow, (0, 1), "last_word", COUNT="48_000").good()
+
+
 def test_both_sides_send_at_once_what_no_buffer_holds(three: list[Host]) -> None:
     """256 MiB each; HOCKET_TEST_MIB=1024 makes it a gigabyte, which takes 6 GiB of memory."""
     Job(three, (0, 1), "at_once", MIB=os.environ.get("HOCKET_TEST_MIB", "256")).good()

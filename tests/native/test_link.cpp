@@ -556,12 +556,12 @@ void parts_without_loss(How... how) {
       Rank& own = *pair.ranks[1];
       for (int i = 0; i < turn * 50; ++i) own.link.turn();
       own.box->left = 1;
-      tcp::part({&own.link}, Clock::now() + std::chrono::seconds(5));
+      tcp::part({&own.link}, {std::chrono::seconds(5), std::chrono::seconds(5)});
     });
     Rank& own = *pair.ranks[0];
     own.post(0, 1, data.data(), data.size(), {1, 1});
     own.box->left = 1;
-    tcp::part({&own.link}, Clock::now() + std::chrono::seconds(5));
+    tcp::part({&own.link}, {std::chrono::seconds(5), std::chrono::seconds(5)});
     other.join();
     const Outbox* mirror = pair.ranks[1]->link.mirror();
     const Descriptor& d = pair.ranks[1]->link.mirror()->descriptors(size, 1)[0];
@@ -584,7 +584,7 @@ void parts_before_the_other_end() {
       for (uint64_t number = 0; number < 8; ++number) other.post(number, 0, data.data(), data.size(), {1, 1});
     });
     const auto begin = Clock::now();
-    tcp::part({&own.link}, begin + std::chrono::seconds(20), false);
+    tcp::part({&own.link}, {std::chrono::seconds(20), std::chrono::seconds(20)}, false);
     check(Clock::now() - begin < std::chrono::seconds(10), "it waits for the other end");
     own.link.disconnect();
     for (int& fd : pair.fds[0]) close(std::exchange(fd, -1));
@@ -596,6 +596,29 @@ void parts_before_the_other_end() {
     check(std::memcmp(other.slot(d), data.data(), data.size()) == 0, "other bytes");
     check(other.link.broken() != nullptr, "it does not end");
   }
+}
+
+// Bytes arrive until then, one by one.
+struct Trickling : tcp::Pipe {
+  Trickling(int fd, Deadline last) : tcp::Pipe(fd), until(last) {}
+  uint64_t in_flight() const override { return Clock::now() < until ? --left : left; }
+  const Deadline until;
+  mutable uint64_t left = 1 << 30;
+};
+
+// The other end never answers: who leaves stays while something arrives, but not for ever.
+void parts_when_nothing_arrives(Clock::duration flowing, const tcp::Farewell& farewell) {
+  int fds[2];
+  check(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "no sockets");
+  {
+    const auto begin = Clock::now();
+    Rank own(0, std::make_shared<Trickling>(fds[0], begin + flowing), false);
+    tcp::part({&own.link}, farewell);
+    const auto took = Clock::now() - begin;
+    check(took >= std::min(flowing, farewell.longest), "it leaves while something arrives");
+    check(took < std::chrono::seconds(15), "it stays though nothing arrives, or for too long");
+  }
+  for (int fd : fds) close(fd);
 }
 
 // ---- over several sockets ----
@@ -857,5 +880,8 @@ int main() {
   parts_without_loss<Pair>();
   parts_without_loss<Striped>(3, false, true);
   parts_before_the_other_end();
+  using std::chrono::milliseconds, std::chrono::seconds;
+  parts_when_nothing_arrives(milliseconds(700), {milliseconds(300), seconds(30)});
+  parts_when_nothing_arrives(seconds(30), {milliseconds(300), milliseconds(700)});
   return report();
 }

@@ -55,7 +55,7 @@ class Fallback final : public Pipe {
   void watch(std::vector<pollfd>& polls, short events) const override;
   std::chrono::microseconds arm() override;
   void limit(std::chrono::milliseconds time) override;
-  bool has_arrived() const override { return ways_[way()]->has_arrived(); }
+  uint64_t in_flight() const override { return ways_[way()]->in_flight(); }
   void shut() override;
   void close() override;
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "wait/failpoint.h"
 #include "wait/fork.h"
@@ -110,8 +111,11 @@ void Keeper::keep() {
   }
 }
 
-void part(const std::vector<Link*>& links, Deadline limit, bool for_all) {
+void part(const std::vector<Link*>& links, const Farewell& farewell, bool for_all) {
+  const Deadline end = Clock::now() + farewell.longest;
+  Deadline limit = Clock::now() + farewell.patience;
   std::vector<bool> shut(links.size());
+  std::vector<uint64_t> in_flight(links.size());
   std::vector<pollfd> polls;
   std::chrono::microseconds slice;
   bool arrived;
@@ -130,10 +134,12 @@ void part(const std::vector<Link*>& links, Deadline limit, bool for_all) {
       if (!link.broken() && link.socket() >= 0) {
         link.watch(polls, POLLIN | POLLOUT);
         slice = std::min(slice, link.arm());
-        arrived = arrived && shut[i] && link.arrived();
+        const uint64_t before = std::exchange(in_flight[i], link.in_flight());
+        if (in_flight[i] != before) limit = Clock::now() + farewell.patience;
+        arrived = arrived && shut[i] && in_flight[i] == 0;
       }
     }
-  } while (!polls.empty() && !arrived && Clock::now() < limit && sleep(polls, slice));
+  } while (!polls.empty() && !arrived && Clock::now() < std::min(limit, end) && sleep(polls, slice));
 }
 
 }  // namespace hocket::tcp

@@ -40,9 +40,15 @@ class Keeper {
   std::thread thread_;
 };
 
-// Sends what is left, tells that nothing more comes, and reads until the others have told it too, no longer than
-// `limit`: what is on its way is lost where a socket is closed over bytes that were not read. Who does not wait `for
-// all` of them goes as soon as everything has arrived.
-void part(const std::vector<Link*>& links, Deadline limit, bool for_all = true);
+// For how long a rank that leaves waits for what is on its way, and for the others: no longer than `patience` since
+// something arrived, nor in all than `longest`.
+struct Farewell {
+  Clock::duration patience, longest;
+};
+
+// Sends what is left, tells that nothing more comes, and reads until the others have told it too: what is on its way is
+// lost where a socket is closed over bytes that were not read. Who does not wait `for all` of them goes as soon as
+// everything has arrived.
+void part(const std::vector<Link*>& links, const Farewell& farewell, bool for_all = true);
 
 }  // namespace hocket::tcp

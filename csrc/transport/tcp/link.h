@@ -82,8 +82,8 @@ class Link final : public Wire {
   void forgive(Clock::time_point now) { heard_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
   // Nothing more will be sent.
   void shut();
-  // Whether the other end has all that was sent, or never will.
-  bool arrived() const { return broken() || socket() < 0 || pipe_->has_arrived(); }
+  // Bytes that were sent, and that the other end has not and may get.
+  uint64_t in_flight() const { return broken() || socket() < 0 ? 0 : pipe_->in_flight(); }
   // The socket is about to be closed.
   void disconnect();
 

@@ -65,9 +65,9 @@ bool Pipe::is_silent(std::chrono::milliseconds time) const {
   return found.tcpi_unacked != 0 && found.tcpi_last_ack_recv > static_cast<uint64_t>(time.count());
 }
 
-bool Pipe::has_arrived() const {
+uint64_t Pipe::in_flight() const {
   int waiting = 0;
-  return ioctl(socket_, SIOCOUTQ, &waiting) != 0 || waiting == 0;
+  return ioctl(socket_, SIOCOUTQ, &waiting) == 0 ? static_cast<uint64_t>(waiting) : 0;
 }
 
 void Pipe::shut() { shutdown(socket_, SHUT_WR); }

@@ -50,8 +50,8 @@ class Pipe {
   // Whether the kernel has waited for so long for a word that what was sent has arrived. That of a process that is
   // stopped says so, too.
   virtual bool is_silent(std::chrono::milliseconds time) const;
-  // Whether the other end's kernel has all that this one's was given, or never will.
-  virtual bool has_arrived() const;
+  // Bytes that this end's kernel was given and the other one's has not acknowledged; none that never will be.
+  virtual uint64_t in_flight() const;
   // Nothing more will be sent.
   virtual void shut();
   // Nothing more is asked of it, and the socket is about to be closed.

@@ -111,8 +111,10 @@ void Stripes::limit(std::chrono::milliseconds time) {
   for (const auto& pipe : pipes_) pipe->limit(time);
 }
 
-bool Stripes::has_arrived() const {
-  return std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) { return pipe->has_arrived(); });
+uint64_t Stripes::in_flight() const {
+  uint64_t all = 0;
+  for (const auto& pipe : pipes_) all += pipe->in_flight();
+  return all;
 }
 
 bool Stripes::is_silent(std::chrono::milliseconds time) const {

@@ -32,7 +32,7 @@ class Stripes final : public Pipe {
   std::chrono::microseconds arm() override;
   void limit(std::chrono::milliseconds time) override;
   bool is_silent(std::chrono::milliseconds time) const override;
-  bool has_arrived() const override;
+  uint64_t in_flight() const override;
   void shut() override;
   void close() override;
 

@@ -188,8 +188,8 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         """Leave the group. Waits for the asynchronous calls in flight; a blocking call that another thread is in ends
         with GroupBroken, and a rank that still waits for this one gets PeerLost. A second call does nothing.
 
-        A group that is dropped leaves too, when it is collected, without waiting for calls. Between hosts either may
-        take up to a second, in which what is on its way arrives."""
+        A group that is dropped leaves too, when it is collected, without waiting for calls. Between hosts either waits
+        until what is on its way has arrived: up to a second in which none of it does, and ten in all."""
         self._close(None)
 
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
