@@ -142,6 +142,35 @@ void test_learn() {
   for (int rank = 0; rank < 3; ++rank) check(!failures[rank], "learn: rank ", rank, " failed");
 }
 
+// Who waits to be told what it expects anyway is waited for no longer. Who expects something else is, until it enters.
+void test_expects() {
+  for (const uint64_t expected : {1, 7}) {
+    Host host(2);
+    std::atomic<bool> over{false};
+    const auto failures = host.play([&](int rank, Sleeper& memory) {
+      if (rank == 1) {
+        memory.deep = true;
+        check(memory.next(0, expected, watchdog()) == 1, "another call is next");
+        while (!over) std::this_thread::yield();
+        return static_cast<void>(memory.enter(1));
+      }
+      while (!host[1].asleep) std::this_thread::yield();
+      memory.enter(1);
+      memory.notify(1);
+      bool met = true;
+      try {
+        memory.meet(std::array{1}, expected == 1 ? watchdog() : Clock::now() + std::chrono::milliseconds(50));
+      } catch (const Failure& failure) {
+        met = failure.kind != Failure::timeout;
+      }
+      over = true;
+      check(met == (expected == 1), "what the other one expects is ", expected);
+      if (!met) memory.meet(std::array{1}, watchdog());
+    });
+    for (int rank = 0; rank < 2; ++rank) check(!failures[rank], "expects: rank ", rank, " failed");
+  }
+}
+
 // Two ranks that both wait to be told what they call would wait for ever.
 void test_learn_of_each_other() {
   Host host(2);
@@ -474,6 +503,7 @@ int main() {
   test_mismatch_of_messages();
   test_texts();
   test_learn();
+  test_expects();
   test_learn_of_each_other();
   test_end();
   test_leave(true);

@@ -46,7 +46,7 @@ void Board::meet(Peers peers, Waiter& waiter, Deadline deadline) {
   for (int peer : peers) {
     const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
     Wait wait(waiter, deadline);
-    while (e.call.load(std::memory_order_acquire) < call) wait.idle(peer);
+    while (e.call.load(std::memory_order_acquire) < call && !is_about_to_enter(peer)) wait.idle(peer);
     compare(peer);
   }
   // All that was read of others is read: an end of the group that comes from now on comes too late for this call.
@@ -57,10 +57,19 @@ void Board::meet(Peers peers, Waiter& waiter, Deadline deadline) {
   for (Wait wait(waiter, Deadline::max());;) wait.idle(-1);  // until it is known why not
 }
 
+// What it waits for after that it writes when it has entered this one: where both are mixed up here, `compare` sees
+// that.
+bool Board::is_about_to_enter(int peer) const {
+  const uint64_t call = call_.load(std::memory_order_relaxed);
+  const Outbox::Entry &theirs = boxes_[peer]->waits, &ours = boxes_[rank_]->board[call % board_size];
+  return theirs.call.load(std::memory_order_acquire) == call &&
+         theirs.fingerprint.load(std::memory_order_acquire) == ours.fingerprint.load(std::memory_order_relaxed);
+}
+
 uint64_t Board::next(int peer, uint64_t expected, Waiter& waiter, Deadline deadline) {
   const uint64_t call = number() + 1;
   Outbox::Entry& own = boxes_[rank_]->waits;
-  own.fingerprint.store(expected, std::memory_order_relaxed);
+  own.fingerprint.store(expected, std::memory_order_release);
   own.call.store(call, std::memory_order_release);
   const Outbox::Entry &theirs = boxes_[peer]->board[call % board_size], &wait_of_theirs = boxes_[peer]->waits;
   Wait wait(waiter, deadline);

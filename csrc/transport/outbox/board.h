@@ -1,7 +1,8 @@
 // The call board: what each rank is doing. Here wrong use is found.
 //
 // On entry of a call each rank writes the call's number and fingerprint on its board; no call ends before this rank has
-// seen those of all others, nor once the group is over (settlement.h).
+// seen those of all others, nor once the group is over (settlement.h). Who must be told by a root what it enters writes
+// what it expects, before: if that is what the others have entered, it counts as if it had entered it, too.
 #pragma once
 
 #include <atomic>
@@ -47,6 +48,8 @@ class Board {
   uint64_t place_of_output(int peer) const;
 
  private:
+  // Whether `peer` waits to be told of just the call that this rank is in: it enters that next, or never another one.
+  bool is_about_to_enter(int peer) const;
   std::string text(int peer, uint64_t call) const;
   std::string text_of(int peer, uint64_t fingerprint) const;
 

@@ -263,7 +263,7 @@ void Link::close() {
     case Frame::pulse:
       mirror_->waits_for.store(static_cast<int32_t>(static_cast<uint32_t>(f.b)), std::memory_order_relaxed);
       mirror_->beat.store(f.a, std::memory_order_relaxed);
-      mirror_->waits.fingerprint.store(f.d, std::memory_order_relaxed);
+      mirror_->waits.fingerprint.store(f.d, std::memory_order_release);
       mirror_->waits.call.store(f.c, std::memory_order_release);
       break;
   }
