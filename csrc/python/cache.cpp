@@ -92,7 +92,9 @@ Cache::Entry& Cache::place(const Key& key) {
 }
 
 const Cache::Entry* Cache::find(const Key& key) {
-  const Entry& entry = place(key);
+  size_t& last = last_[static_cast<size_t>(key.method)];
+  if (entries_[last].key != key) last = static_cast<size_t>(&place(key) - entries_.data());
+  const Entry& entry = entries_[last];
   return entry.program.is_valid() && entry.key == key ? &entry : nullptr;
 }
 

@@ -17,7 +17,9 @@ struct Look {
   PyObject* dtype = nullptr;  // by identity; null where there is no array
   int axes = 0;
   std::array<intptr_t, 4> shape{};
-  bool operator==(const Look&) const = default;
+  bool operator==(const Look& other) const {
+    return dtype == other.dtype && axes == other.axes && std::equal(&shape[0], &shape[axes], &other.shape[0]);
+  }
 
   // False if `h` has none. None looks like no array.
   static bool of(nb::handle h, bool written, Look& look);
@@ -111,6 +113,7 @@ class Cache {
   const Entry* find(const Key& key);
 
   std::vector<Entry> entries_;
+  std::array<size_t, Method::recv + 1> last_{};  // of each method, where it was found
   size_t replaced_ = 0;
 };
 
