@@ -28,6 +28,9 @@ inline Clock::time_point before(Clock::time_point end, double seconds) {
   return seconds > 0 ? end - (after(end, seconds) - end) : end;
 }
 
+// Of a call that may take so many seconds. To those of a second or more the milliseconds of a tick are nothing.
+inline Clock::time_point beginning(double within) { return within < 1 ? Clock::now() : next_tick(); }
+
 inline Deadline in(double seconds) { return after(Clock::now(), seconds); }
 
 inline double seconds_between(Clock::time_point from, Clock::time_point to) {

@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+
 #include "python/gil.h"
 
 namespace hocket {
@@ -16,7 +18,7 @@ void InCall::report() {
   const nb::object place = place_;  // which may let go of itself
   const nb::object where = with_python([&] { return place(); });
   told_ = true;
-  endpoint_.report(this, call, text, nb::cast<std::string>(where), begun_);
+  endpoint_.report(this, call, text, nb::cast<std::string>(where), std::min(begun_, Clock::now()));
 }
 
 }  // namespace hocket

@@ -46,10 +46,10 @@ class InCall {
   [[gnu::tls_model("initial-exec")]] static thread_local constinit InCall* current;
 
   Endpoint& endpoint_;
-  const nb::object& place_;  // what tells where in the program a thread is
-  const Clock::time_point begun_;
-  const uint64_t before_;  // the last call before it
-  InCall* const outer_;    // an operator may make calls in other groups
+  const nb::object& place_;        // what tells where in the program a thread is
+  const Clock::time_point begun_;  // it may be the next tick
+  const uint64_t before_;          // the last call before it
+  InCall* const outer_;            // an operator may make calls in other groups
   const Prepared* prepared_ = nullptr;
   const std::string* text_ = nullptr;
   bool told_ = false;

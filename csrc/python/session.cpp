@@ -58,7 +58,7 @@ nb::object Session::begin(nb::object self, const Arguments& arguments, double wi
 }
 
 nb::object Session::call(Prepared& prepared, double within, double spent, int learns) {
-  const Clock::time_point begun = before(Clock::now(), spent);
+  const Clock::time_point begun = before(beginning(within), spent);
   const Deadline deadline = after(begun, within);
   {
     const Unlocked unlocked;
@@ -118,7 +118,7 @@ nb::object Session::exchange(Prepared& prepared, size_t each, const nb::list& gi
 }
 
 nb::object Session::run(Prepared& prepared, double within, double spent) {
-  const Clock::time_point begun = before(Clock::now(), spent);
+  const Clock::time_point begun = before(beginning(within), spent);
   {
     const Unlocked unlocked;
     make(prepared, begun, after(begun, within));

@@ -1,6 +1,7 @@
 #include "wait/wait.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -12,7 +13,23 @@ constexpr unsigned pauses_per_turn = 8;
 constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
+Clock::duration duration_of(const timespec& time) {
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+const Clock::duration tick = [] {
+  timespec length{};
+  clock_getres(CLOCK_MONOTONIC_COARSE, &length);
+  return duration_of(length);
+}();
+
 }  // namespace
+
+Clock::time_point next_tick() {
+  timespec last;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &last);
+  return Clock::time_point(duration_of(last) + tick);
+}
 
 void Wait::idle(int peer) {
   const unsigned turn = turn_++;

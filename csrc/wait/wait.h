@@ -11,6 +11,10 @@ namespace hocket {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
+// The end of the kernel's tick of time that it is now: some milliseconds away at most, and found in a seventh of the
+// time that a look at the clock takes.
+Clock::time_point next_tick();
+
 // What a thread that looks again and again does in between.
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
