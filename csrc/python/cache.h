@@ -4,6 +4,7 @@
 // Guarded by Python's lock.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
