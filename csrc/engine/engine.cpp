@@ -115,11 +115,11 @@ class Run {
   }
 
   // Whether a message of so many bytes is staged in turns with what else there is to do: not where who waits for it
-  // could work meanwhile on the core that they share. Nor with a function of the caller's, which takes no turns, and
-  // may take long.
+  // could work meanwhile on the core that they share, or has nothing else to work on, since it is all that is sent. Nor
+  // with a function of the caller's, which takes no turns, and may take long.
   bool takes_turns(uint64_t bytes) {
-    if (bytes < Chores::worth || program_.custom || receives_.done() || is_copy_of_own(receives_.record()))
-      return false;
+    if (bytes < Chores::worth || bytes == sends_.record().bytes || program_.custom) return false;
+    if (receives_.done() || is_copy_of_own(receives_.record())) return false;
     if (!turns_) turns_ = !port_.shares_core(-1);
     return *turns_;
   }
