@@ -149,6 +149,9 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void hear(int peer) override;
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }
+  bool all_wait_here(int peer) override {
+    return bell.is_elsewhere_and(peer, [this](int other) { return board.has_come(other); });
+  }
   uint32_t announce() override { return bell.announce(); }
   void sleep(uint32_t seen, std::chrono::microseconds slice) override;
   void withdraw() override { bell.withdraw(); }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned pauses_per_turn = 8;
 constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
+constexpr unsigned turns_of_patience = 4;                // for one on another core, where ranks share cores
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
 Clock::duration duration_of(const timespec& time) {
@@ -36,7 +37,7 @@ void Wait::idle(int peer) {
   if (turn == 0 && waited_ != nullptr) begun_ = Clock::now();
   if (waiter_.listens) waiter_.hear(peer);
   if (turn % 16 == 0) spins_ = !waiter_.shares_core(peer) && turn < turns_of_spinning;
-  if (spins_) {
+  if (spins_ || (turn < turns_of_patience && waiter_.all_wait_here(peer))) {
     for (unsigned i = 0; i < pauses_per_turn; ++i) pause();
     return;
   }

@@ -109,9 +109,9 @@ class Links {
 
   int size() const { return static_cast<int>(fds_.size()); }
 
-  std::unique_ptr<Sleeper> open(int rank, std::function<void()> signals = {}) const {
+  std::unique_ptr<Sleeper> open(int rank, std::function<void()> signals = {}, int crowd = 0) const {
     return std::make_unique<Sleeper>(rank, fds_, sockets_[rank], std::vector<int>(fds_.size(), -1), std::vector<int>(),
-                                     slots_, kArena, std::move(signals), size());
+                                     slots_, kArena, std::move(signals), crowd > 0 ? crowd : size());
   }
 
   // Closes this rank's ends, as its death would.

@@ -400,6 +400,43 @@ void test_wakes_for_calls() {
   expect_no_failure(failures, "wakes for calls");
 }
 
+// Ranks 0 and 1 share a core, rank 2 was seen on none. To give the core away brings nobody forward once both are in the
+// call, or wait to be told of it.
+void test_who_waits_here() {
+  const auto core = static_cast<size_t>(sched_getcpu());
+  cpu_set_t one, all;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_getaffinity(0, sizeof all, &all);
+  const int cores = CPU_COUNT(&all);
+  for (const int crowd : {cores, cores + 1, 2 * cores + 1}) {
+    const Links links(3);
+    std::vector<std::unique_ptr<Sleeper>> ranks;
+    for (int rank = 0; rank < 3; ++rank) ranks.push_back(links.open(rank, {}, crowd));
+    Sleeper &own = *ranks[0], &beside = *ranks[1];
+    sched_setaffinity(0, sizeof one, &one);
+    own.shares_core(-1);
+    beside.shares_core(-1);
+    sched_setaffinity(0, sizeof all, &all);
+    const bool few = crowd == cores + 1;
+    check(!own.all_wait_here(2), "between calls");
+    own.enter(1);
+    check(!own.all_wait_here(2), "the other one has not entered");
+    beside.enter(1);
+    check(own.all_wait_here(2) == few && beside.all_wait_here(2) == few, "both have entered: crowd ", crowd);
+    check(!own.all_wait_here(1) && !own.all_wait_here(-1), "for one on this core, or for any");
+    ranks[2]->enter(1);
+    own.meet(std::array{1, 2}, watchdog());
+    check(!own.all_wait_here(2) && beside.all_wait_here(2) == few, "what has ended is waited in no more");
+    beside.meet(std::array{0, 2}, watchdog());
+    own.enter(2);
+    std::thread told([&] { check(beside.next(2, 2, watchdog()) == 2, "another call is next"); });
+    while (few && !own.all_wait_here(2)) std::this_thread::yield();
+    ranks[2]->enter(2);
+    told.join();
+  }
+}
+
 // Whatever a rank waits for, an error of another wakes it.
 void test_wakes_for_the_end() {
   Host host(3);
@@ -429,6 +466,7 @@ int main() {
   test_wakes();
   test_wakes_for_room();
   test_wakes_for_calls();
+  test_who_waits_here();
   test_wakes_for_the_end();
   return report();
 }

@@ -106,6 +106,13 @@ bool Board::is_here(int peer) const {
   return boxes_[peer]->board[call % board_size].call.load(std::memory_order_acquire) >= call;
 }
 
+bool Board::has_come(int peer) const {
+  const auto waits = [&](int rank) { return boxes_[rank]->waits.call.load(std::memory_order_relaxed); };
+  const uint64_t call = std::max(call_.load(std::memory_order_relaxed), waits(rank_));
+  const Outbox::Entry& e = boxes_[peer]->board[call % board_size];
+  return call > settlement_.completed() && (e.call.load(std::memory_order_relaxed) >= call || waits(peer) >= call);
+}
+
 uint64_t Board::place_of_output(int peer) const {
   const uint64_t call = call_.load(std::memory_order_relaxed);
   const Outbox::Entry& e = boxes_[peer]->board[call % board_size];

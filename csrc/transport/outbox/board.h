@@ -42,6 +42,9 @@ class Board {
   void compare(int peer) const;
   // Whether `peer` has entered the call this rank is in; also true where it is in none.
   bool is_here(int peer) const;
+  // Whether `peer` is as far as this rank: in the call that this one is in, or waits to be told of. False between
+  // calls.
+  bool has_come(int peer) const;
   // The last call that `peer` has entered, as far as it is known here, and what it is; 0 for none.
   std::pair<uint64_t, std::string> last(int peer) const;
   // Where the output of `peer` lies in its arena, as above, in the call this rank is in; 0 if that is not known.
