@@ -13,6 +13,7 @@
 // receives and tells the port where copies go, so that they land there.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -92,9 +93,10 @@ struct Program {
   std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  bool slow;                       // `custom` is a function of Python's, which may take longer than the call
-  bool exposed;                    // peers put something into the output, if they can reach it
-  uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
+  bool slow;                      // `custom` is a function of Python's, which may take longer than the call
+  bool exposed;                   // peers put something into the output, if they can reach it
+  uint64_t inp_bytes, out_bytes;  // of the caller's memory, as far as this program touches it
+  bool is_brief() const { return std::max(inp_bytes, out_bytes) <= 4096; }
   uint64_t unread_bytes = 0;       // of receives that are
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know

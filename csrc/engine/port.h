@@ -2,6 +2,7 @@
 // all that the engine knows of the world. A transport implements it; a test fakes it, with delays and deaths.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,6 +34,8 @@ class Port : public Waiter {
  public:
   // How what is done with its messages takes turns.
   GrainChoice grain;
+  // Whether the call that this rank is in, or waits to be told of, has little to move and to fold.
+  std::atomic<bool> brief{false};
 
   // Room for one message of `bytes` to each of `peers`, to be filled and then posted; null: not now.
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;

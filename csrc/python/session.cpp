@@ -147,6 +147,7 @@ bool Session::make(Prepared& prepared, Clock::time_point begun, Deadline deadlin
       const Locked locked;
       fail(nb::none(), prepared.title(), 0, false);
     }
+    rank.brief.store(prepared.program().is_brief(), std::memory_order_relaxed);
     if (learns >= 0) {
       rank.describe(prepared.fingerprint, prepared.program().text);
       if (rank.next(learns, prepared.fingerprint, deadline) != prepared.fingerprint) return false;

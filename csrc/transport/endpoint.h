@@ -150,7 +150,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void notify(int peer) override { bell.notify(peer); }
   bool shares_core(int peer) override { return bell.shares_core(peer); }
   bool all_wait_here(int peer) override {
-    return bell.is_elsewhere_and(peer, [this](int other) { return board.has_come(other); });
+    return brief.load(std::memory_order_relaxed) &&
+           bell.is_elsewhere_and(peer, [this](int other) { return board.has_come(other); });
   }
   uint32_t announce() override { return bell.announce(); }
   void sleep(uint32_t seen, std::chrono::microseconds slice) override;

@@ -52,8 +52,8 @@ class Waiter {
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Then spinning would only keep from its
   // core a rank that is waited for.
   virtual bool shares_core(int peer) = 0;
-  // Whether those that share this one's core wait, too, as far as is known, and `peer` is on another one: then to give
-  // the core away brings nobody forward.
+  // Whether those that share this one's core wait, too, as far as is known, and have little else to do, and `peer` is
+  // on another one: then to give the core away brings nobody forward.
   virtual bool all_wait_here(int /*peer*/) { return false; }
   // Announces a sleeper and returns what the bell showed; whoever publishes from now on will ring it.
   virtual uint32_t announce() = 0;

@@ -46,10 +46,10 @@ class Bell {
   // Whether ranks share cores: all of them do, or `peer` and this one seem to. Where more are on this core than it has
   // to bear, this one may go to another.
   bool shares_core(int peer);
-  // Whether ranks share cores, but few each, `peer` is on another one, and this is true of all that were seen on this.
+  // Whether ranks share cores, `peer` is on another one, and this is true of all that were seen on this one's.
   template <class True>
   bool is_elsewhere_and(int peer, True is_true) const {
-    if (!crowded_ || share_ > few || peer < 0 || wires_[peer] != nullptr || is_beside(peer)) return false;
+    if (!crowded_ || peer < 0 || wires_[peer] != nullptr || is_beside(peer)) return false;
     for (int other = 0; other < size_; ++other) {
       if (other != rank_ && is_beside(other) && !is_true(other)) return false;
     }
@@ -57,8 +57,6 @@ class Bell {
   }
 
  private:
-  static constexpr int few = 2;  // of more, some nearly always have something to do
-
   void wake(int peer);
   bool is_beside(int peer) const {
     return boxes_[peer]->cpu.load(std::memory_order_relaxed) == boxes_[rank_]->cpu.load(std::memory_order_relaxed);
