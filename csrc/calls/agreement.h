@@ -21,9 +21,9 @@ class Agreement {
   virtual uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr) = 0;
   virtual uint64_t number() const = 0;
   virtual std::string title() const = 0;
-  // Waits until each of `peers` has entered this call. Throws Failure::mismatch if one means something else by it, and
-  // the reason why the group is over, once it is: what was not completed by then nobody completes. If it returns, this
-  // rank has completed the call.
+  // Waits until each of `peers` has entered this call, or waits to be told of just this one. Throws Failure::mismatch
+  // if one means something else by it, and the reason why the group is over, once it is: what was not completed by then
+  // nobody completes. If it returns, this rank has completed the call.
   virtual void meet(Peers peers, Deadline deadline) = 0;
 
   // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank

@@ -19,7 +19,8 @@ struct Look {
   int axes = 0;
   std::array<intptr_t, 4> shape{};
   bool operator==(const Look& other) const {
-    return dtype == other.dtype && axes == other.axes && std::equal(&shape[0], &shape[axes], &other.shape[0]);
+    return dtype == other.dtype && axes == other.axes &&
+           std::equal(shape.begin(), shape.begin() + axes, other.shape.begin());
   }
 
   // False if `h` has none. None looks like no array.

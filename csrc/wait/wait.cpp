@@ -27,8 +27,8 @@ const Clock::duration tick = [] {
 }  // namespace
 
 Clock::time_point next_tick() {
-  timespec last;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &last);
+  timespec last{};
+  if (clock_gettime(CLOCK_MONOTONIC_COARSE, &last) != 0) return Clock::now();
   return Clock::time_point(duration_of(last) + tick);
 }
 

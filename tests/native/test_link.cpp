@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -606,15 +607,22 @@ struct Trickling : tcp::Pipe {
   mutable uint64_t left = 1 << 30;
 };
 
-// The other end never answers: who leaves stays while something arrives, but not for ever.
+// The other end never answers: who leaves stays while something arrives, whatever signals come, but not for ever.
 void parts_when_nothing_arrives(Clock::duration flowing, const tcp::Farewell& farewell) {
   int fds[2];
   check(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "no sockets");
   {
     const auto begin = Clock::now();
     Rank own(0, std::make_shared<Trickling>(fds[0], begin + flowing), false);
+    std::signal(SIGUSR1, [](int) {});
+    std::atomic<bool> over{false};
+    std::thread nuisance([&, who = pthread_self()] {
+      for (; !over; std::this_thread::sleep_for(std::chrono::milliseconds(5))) pthread_kill(who, SIGUSR1);
+    });
     tcp::part({&own.link}, farewell);
     const auto took = Clock::now() - begin;
+    over = true;
+    nuisance.join();
     check(took >= std::min(flowing, farewell.longest), "it leaves while something arrives");
     check(took < std::chrono::seconds(15), "it stays though nothing arrives, or for too long");
   }

@@ -17,7 +17,7 @@ namespace hocket {
 constexpr uint64_t line = 64;
 inline const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));  // of 64 KiB on some aarch64
 constexpr uint64_t depth = 64;                                          // descriptors per channel
-constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead: it waits for all to enter
+constexpr uint64_t board_size = 4;  // nobody is ever more than one call ahead of what another one waits for, or is in
 constexpr uint64_t text_count = 64, text_bytes = 4096;
 constexpr uint64_t reason_bytes = 2048;
 constexpr uint64_t activity_bytes = 512;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <utility>
 
 #include "wait/failpoint.h"
 #include "wait/fork.h"
@@ -31,7 +30,7 @@ int new_event() {
 // False where the kernel does not poll.
 bool sleep(std::vector<pollfd>& polls, std::chrono::microseconds slice) {
   const timespec time{slice.count() / 1000000, slice.count() % 1000000 * 1000};
-  return ppoll(polls.data(), polls.size(), &time, nullptr) >= 0;
+  return ppoll(polls.data(), polls.size(), &time, nullptr) >= 0 || errno == EINTR;
 }
 
 }  // namespace
@@ -125,6 +124,7 @@ void part(const std::vector<Link*>& links, const Farewell& farewell, bool for_al
     arrived = !for_all;
     for (size_t i = 0; i < links.size(); ++i) {
       Link& link = *links[i];
+      if (link.in_flight() != in_flight[i]) limit = Clock::now() + farewell.patience;  // before as much is added to it
       link.push();
       if (!shut[i] && !link.stuck()) {
         link.shut();
@@ -134,8 +134,7 @@ void part(const std::vector<Link*>& links, const Farewell& farewell, bool for_al
       if (!link.broken() && link.socket() >= 0) {
         link.watch(polls, POLLIN | POLLOUT);
         slice = std::min(slice, link.arm());
-        const uint64_t before = std::exchange(in_flight[i], link.in_flight());
-        if (in_flight[i] != before) limit = Clock::now() + farewell.patience;
+        in_flight[i] = link.in_flight();
         arrived = arrived && shut[i] && in_flight[i] == 0;
       }
     }

@@ -117,7 +117,7 @@ bool Link::text(Outgoing& to, uint64_t fingerprint) {
   return true;
 }
 
-// The board has room for all that were not told: nobody completes a call before all have entered it.
+// The board has room for all that were not told: nobody completes a call before all have entered it, or wait to.
 bool Link::call(Outgoing& to) {
   const Outbox::Entry& e = own_->board[(calls_ + 1) % board_size];
   if (e.call.load(std::memory_order_acquire) != calls_ + 1) return false;

@@ -231,6 +231,13 @@ bool Pipe::flush() {
   return busy_ == 0;
 }
 
+// UCX tells of whole pieces only.
+uint64_t Pipe::in_flight() const {
+  if (!is_ours()) return 0;
+  const std::lock_guard lock(lock_);
+  return ep_ == nullptr || error_ != ok ? 0 : static_cast<uint64_t>(busy_) * piece;
+}
+
 bool Pipe::take() {
   if (chunk_ != nullptr && chunk_read_ != chunk_bytes_) return true;
   if (ep_ == nullptr) return false;

@@ -41,6 +41,7 @@ class Pipe final : public tcp::Pipe {
   ssize_t receive(std::span<iovec> parts) override;
   bool flush() override;
   std::chrono::microseconds arm() override;
+  uint64_t in_flight() const override;
   void shut() override;
   void close() override;
 

@@ -57,7 +57,7 @@ class Session:
     """The calls of one rank over `endpoint`.
 
     `names[r]` is how messages call rank r: "rank 2 (pid 4711 on host)". `disconnect` closes what links the ranks, which
-    lives as long as a call may be in flight. A session that is dropped leaves, without waiting for anything.
+    lives as long as a call may be in flight. A session that is dropped leaves, without waiting for any call.
     """
 
     def __init__(self, endpoint: Endpoint, rank: int, names: list[str], disconnect: Callable[[], None]) -> None:
