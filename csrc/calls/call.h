@@ -15,9 +15,8 @@ struct Call {
 };
 
 // Enters, moves, and leaves only when every rank is known to have entered the same call, or to wait to be told of just
-// that one, and none has given it up.
-// Throws what went wrong; from then on no other rank reads or writes the memory of the call, and `touched`, if that is
-// there, is set where anyone may have written to its output.
+// that one, and none has given it up. Throws what went wrong; from then on no other rank reads or writes the memory of
+// the call, and `touched`, if that is there, is set where anyone may have written to its output.
 void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline, bool* touched = nullptr);
 
 }  // namespace hocket

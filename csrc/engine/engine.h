@@ -93,10 +93,9 @@ struct Program {
   std::vector<int32_t> untold;   // peers that this rank sends nothing
   Fold fold;                     // null where nothing is reduced or `custom` is set
   CustomFold custom;
-  bool slow;                      // `custom` is a function of Python's, which may take longer than the call
-  bool exposed;                   // peers put something into the output, if they can reach it
-  uint64_t inp_bytes, out_bytes;  // of the caller's memory, as far as this program touches it
-  bool is_brief() const { return std::max(inp_bytes, out_bytes) <= 4096; }
+  bool slow;                       // `custom` is a function of Python's, which may take longer than the call
+  bool exposed;                    // peers put something into the output, if they can reach it
+  uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   uint64_t unread_bytes = 0;       // of receives that are
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
@@ -108,6 +107,10 @@ struct Program {
   std::vector<std::byte> scratch;    // tmp
   std::vector<Protocol> protocols;   // one per send
   std::vector<const void*> sources;  // of the receive that is being made
+
+  static constexpr uint64_t little = 4096;  // bytes
+  // Whether this rank has little to move and to fold.
+  bool is_brief() const { return std::max(inp_bytes, out_bytes) <= little; }
 };
 
 // Finds `inp_bytes`, `out_bytes`, `flows`, and of each receive what becomes of it, when the lists are complete.

@@ -34,7 +34,8 @@ class Port : public Waiter {
  public:
   // How what is done with its messages takes turns.
   GrainChoice grain;
-  // Whether the call that this rank is in, or waits to be told of, has little to move and to fold.
+  // Whether this rank has little to move and to fold in the call that it is in, or waits to be told of. A hint: waits
+  // of other threads read it, too.
   std::atomic<bool> brief{false};
 
   // Room for one message of `bytes` to each of `peers`, to be filled and then posted; null: not now.

@@ -92,10 +92,13 @@ Cache::Entry& Cache::place(const Key& key) {
 }
 
 const Cache::Entry* Cache::find(const Key& key) {
+  const auto is_it = [&](const Entry& entry) { return entry.program.is_valid() && entry.key == key; };
   size_t& last = last_[static_cast<size_t>(key.method)];
-  if (entries_[last].key != key) last = static_cast<size_t>(&place(key) - entries_.data());
-  const Entry& entry = entries_[last];
-  return entry.program.is_valid() && entry.key == key ? &entry : nullptr;
+  if (is_it(entries_[last])) return &entries_[last];
+  const Entry& entry = place(key);
+  if (!is_it(entry)) return nullptr;
+  last = static_cast<size_t>(&entry - entries_.data());
+  return &entry;
 }
 
 // To make an array may run anything, even what forgets the entry: so all that is wanted of it is taken before. To look
