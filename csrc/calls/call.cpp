@@ -24,6 +24,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
     FAILPOINT(moved);
     agreement.meet(program.unheard, deadline);
   } catch (...) {
+    Hold::let_go();
     if (program.trace) program.trace->add({program.traced, begun, Clock::now(), waited, true});
     agreement.fence(call.inp, program.inp_bytes);
     FAILPOINT(half_fenced);

@@ -122,6 +122,7 @@ std::unique_lock<Turn> Executor::acquire(Deadline deadline, const Signals& signa
         "it: it would wait for itself. Make it when that call has returned, or in another group"};
   }
   std::unique_lock<Turn> turn(state_->turn, std::try_to_lock);
+  if (!turn || busy()) Hold::let_go();
   while (!turn && !turn.try_lock_until(std::min(deadline, Clock::now() + between_looks))) {
     if (Clock::now() >= deadline) return turn;
     look(signals);

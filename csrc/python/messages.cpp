@@ -186,7 +186,7 @@ nb::object Messages::receive_now(nb::handle from, nb::handle out, nb::handle tag
   Mailbox::Next next = box.next(source, tagged, text);
   if (next == Mailbox::nothing) {
     try {
-      const Unlocked unlocked;
+      const Unlocked unlocked(session().endpoint().listens ? Unlocked::at_once : Unlocked::in_a_wait);
       Wait wait(session().endpoint(), Deadline::max());
       const Deadline soon = Clock::now() + a_moment;
       for (unsigned turn = 0; turn < patience && next == Mailbox::nothing && Clock::now() < soon; ++turn) {

@@ -28,6 +28,12 @@ struct Head {
   uint64_t longest = 0, length = 0;
 };
 
+// Where all that a call does, but wait, is done in a moment, it keeps Python's lock until it waits.
+Unlocked::When unlocks(const Program& program, const Endpoint& rank) {
+  const bool in_a_moment = program.is_brief() && !program.custom && !rank.listens;
+  return in_a_moment ? Unlocked::in_a_wait : Unlocked::at_once;
+}
+
 }  // namespace
 
 Session::Session(nb::object endpoint, nb::object requests, nb::object fail, nb::object place)
@@ -61,7 +67,7 @@ nb::object Session::call(Prepared& prepared, double within, double spent, int le
   const Clock::time_point begun = before(beginning(within), spent);
   const Deadline deadline = after(begun, within);
   {
-    const Unlocked unlocked;
+    const Unlocked unlocked(unlocks(prepared.program(), endpoint()));
     const std::unique_lock<Turn> turn = requests().executor.acquire(deadline, signals);
     if (!turn) miss_the_turn(prepared.title(), begun, deadline);
     if (!usable() || !make(prepared, begun, deadline, learns)) return nb::borrow(Py_NotImplemented);
@@ -90,7 +96,7 @@ nb::object Session::exchange(Prepared& prepared, size_t each, const nb::list& gi
   bool fit = true;
   std::unique_lock<Turn> turn;
   {
-    const Unlocked unlocked;
+    const Unlocked unlocked(unlocks(prepared.program(), endpoint()));
     turn = requests().executor.acquire(deadline, signals);
     if (!turn) miss_the_turn(prepared.title(), begun, deadline);
     for (std::string_view string : strings) head.longest = std::max(head.longest, string.size());
@@ -120,7 +126,7 @@ nb::object Session::exchange(Prepared& prepared, size_t each, const nb::list& gi
 nb::object Session::run(Prepared& prepared, double within, double spent) {
   const Clock::time_point begun = before(beginning(within), spent);
   {
-    const Unlocked unlocked;
+    const Unlocked unlocked(unlocks(prepared.program(), endpoint()));
     make(prepared, begun, after(begun, within));
   }
   return prepared.result;

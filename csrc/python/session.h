@@ -46,7 +46,7 @@ class Session {
   // What `peer` says of the next call, on a thread that has the turn. `text` is what this rank takes that for.
   std::string learn(int peer, const std::string& text, double within);
 
-  // Makes it on a thread that has the turn, and has not Python's lock. Throws Python's errors only. False where
+  // Makes it on a thread that has the turn, and may be without Python's lock. Throws Python's errors only. False where
   // `learns` is a rank and that one makes another call.
   bool make(Prepared& prepared, Clock::time_point begun, Deadline deadline, int learns = -1);
 

@@ -12,6 +12,7 @@ namespace {
 constexpr unsigned pauses_per_turn = 8;
 constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
 constexpr unsigned turns_of_patience = 4;                // for one on another core, where ranks share cores
+constexpr unsigned turns_of_holding = 8;                 // one to three microseconds
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
 Clock::duration duration_of(const timespec& time) {
@@ -26,6 +27,8 @@ const Clock::duration tick = [] {
 
 }  // namespace
 
+thread_local constinit Hold* Hold::current = nullptr;
+
 Clock::time_point next_tick() {
   timespec last{};
   if (clock_gettime(CLOCK_MONOTONIC_COARSE, &last) != 0) return Clock::now();
@@ -38,9 +41,11 @@ void Wait::idle(int peer) {
   if (waiter_.listens) waiter_.hear(peer);
   if (turn % 16 == 0) spins_ = !waiter_.shares_core(peer) && turn < turns_of_spinning;
   if (spins_ || (turn < turns_of_patience && waiter_.all_wait_here(peer))) {
+    if (turn >= turns_of_holding) Hold::let_go();
     for (unsigned i = 0; i < pauses_per_turn; ++i) pause();
     return;
   }
+  Hold::let_go();
   if (announced_) {
     waiter_.check(peer, deadline_);
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline_ - Clock::now());

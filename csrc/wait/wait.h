@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace hocket {
 
@@ -37,6 +38,30 @@ struct Failure {
 // Thrown where something cannot be begun. Nothing has happened then, and the text says what to do.
 struct Refusal {
   std::string text;
+};
+
+// What this thread has and others may want: it lets go of that before it waits for longer than a moment.
+class Hold {
+ public:
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  // For whoever is about to do what may take long.
+  static void let_go() {
+    if (Hold* const held = std::exchange(current, nullptr)) held->give_back();
+  }
+
+ protected:
+  // What is not `kept` has been given back already. What was held before is left alone for as long as this lives.
+  explicit Hold(bool kept) : outer_(std::exchange(current, kept ? this : nullptr)) {}
+  ~Hold() { current = outer_; }
+
+ private:
+  virtual void give_back() = 0;
+
+  // It lies where a thread finds it without asking the linker.
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit Hold* current;
+
+  Hold* const outer_;
 };
 
 // What a wait needs to know of the world. Shared memory is one, a test fakes it.

@@ -149,6 +149,81 @@ def test_threads_with_a_group_each(own: Own, size: int) -> None:
     own(size).run(one_group_each, deadline=60)
 
 
+def tell_from_another_thread(group: Any) -> None:
+    """Rank 0 waits in a short call until its other thread has told the others to make theirs: which it can do only
+    where the call gives Python's lock back, since otherwise that one is given away after hours."""
+    x, sums = np.full(3, group.rank + 1.0), np.full(3, group.size * (group.size + 1) / 2)
+    persistent = group.all_reduce_init(x.copy())
+    calls: list[Callable[[], Any]] = [
+        lambda: group.all_reduce(x),
+        lambda: group.all_reduce(x),  # it is remembered now
+        lambda: group.all_reduce(x, protect=True, out=np.empty(3)),
+        persistent,
+        lambda: group.barrier() or sums,
+        lambda: group.broadcast(sums, root=group.size - 1),
+        lambda: group.broadcast(sums if group.rank else None, root=1),
+        lambda: group.recv(1, tag=1) if group.rank == 0 else group.rank == 1 and group.send(sums, 0, tag=1),
+    ]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e4)
+    try:
+        for call in calls:
+            if group.rank == 0:
+                begins = threading.Event()
+                teller = threading.Thread(target=lambda begins=begins: begins.wait() and tell(group), daemon=True)
+                teller.start()
+                begins.set()
+            else:
+                group.recv(0)
+            got = call()
+            assert got is False or got is None or (got == sums).all()
+            if group.rank == 0:
+                teller.join(20)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def tell(group: Any) -> None:
+    for other in range(1, group.size):
+        group.send(1, other)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_short_call_that_waits_lets_other_threads_run(own: Own, size: int) -> None:
+    own(size).run(tell_from_another_thread, deadline=60)
+
+
+def beside_a_busy_thread(group: Any) -> None:
+    """Short calls while another thread of the rank wants Python's lock all the time: each gets to run."""
+    counted, over = [0], threading.Event()
+
+    def count() -> None:
+        while not over.is_set():
+            counted[0] += 1
+
+    busy = threading.Thread(target=count, daemon=True)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        busy.start()
+        until(lambda: counted[0] > 0, "the other thread runs")
+        begun, calls, enough = counted[0], 0, False
+        while not enough:
+            x = np.full(3, calls + group.rank)
+            assert (group.all_reduce(x) == group.size * calls + group.size * (group.size - 1) // 2).all()
+            calls += 1
+            enough = bool(group.all_reduce(np.int64(calls >= 300 and counted[0] >= begun + 100), op="min"))
+    finally:
+        over.set()
+        sys.setswitchinterval(before)
+        busy.join(20)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_short_calls_beside_a_busy_thread(own: Own, size: int) -> None:
+    own(size).run(beside_a_busy_thread, deadline=60)
+
+
 def come_and_go(group: Any) -> None:
     """Threads that open, use and close groups of their own in a world of one leave nothing."""
 
