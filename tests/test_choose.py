@@ -129,20 +129,20 @@ def test_a_step_fits_into_the_slots_of_any_host() -> None:
         host = Host(cores=4, l2=l2, memory=1 << 30)
         for broad in (1, 2, 3, 5, 7, 63, 1000, 4096):
             usual, exchanged = segment_bytes(host, broad), segment_bytes(host, broad, exchange=True)
-            folded = [segment_bytes(host, broad, folded=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
-            assert 0 < folded[0] <= folded[1] <= folded[2] <= folded[3] == usual <= exchanged
+            rooted = [segment_bytes(host, broad, rooted=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
+            assert 0 < rooted[0] <= rooted[1] <= rooted[2] <= rooted[3] == usual <= exchanged
             assert usual <= segment_bytes(host)
             assert exchanged <= segment_bytes(host, exchange=True)
-            for segment in (usual, exchanged, *folded):
+            for segment in (usual, exchanged, *rooted):
                 assert segment % 64 == 0
                 assert (broad + 1) * segment <= slots_bytes(host)
 
 
-def test_what_is_exchanged_goes_in_longer_messages_and_what_one_rank_folds_in_shorter_ones() -> None:
+def test_what_is_exchanged_goes_in_longer_messages_and_what_has_a_root_in_shorter_ones() -> None:
     host = Host(cores=4, l2=1 << 20, memory=1 << 30)
     assert segment_bytes(host) == 128 << 10
     assert [segment_bytes(host, broad, exchange=True) >> 10 for broad in (1, 2, 3, 4)] == [256, 128, 128, 128]
-    assert [segment_bytes(host, folded=nbytes << 10) >> 10 for nbytes in (1, 256, 512, 1024, 4096)] == [
+    assert [segment_bytes(host, rooted=nbytes << 10) >> 10 for nbytes in (1, 256, 512, 1024, 4096)] == [
         32,
         32,
         64,
@@ -182,13 +182,20 @@ def test_the_only_round_is_told_by_what_ranks_send_and_fold(key: tuple[str, str]
             assert found.both == any((step, peer, rank) in sent for step, rank, peer in sent)
             folds = any(len(each.sources) > 1 for share in shares for each in share.receives)
             assert folds or not found.folded  # what is copied first and folded within a rank is not meant
+            chunks: Counter[tuple[int, int]] = Counter()
+            for rank, share in enumerate(shares):
+                for send in share.sends:
+                    chunks.update({(rank, peer): send.span.chunks for peer in send.peers})
+            assert found.part == (max(chunks.values()) < value.chunks)
 
 
 def test_only_rounds() -> None:
-    assert only_round(plan("reduce", "direct", 4)) == (False, 1)
-    assert only_round(plan("gather", "direct", 4)) == (False, 0)
-    assert only_round(plan("all_to_all", "direct", 4)) == (True, 0)
-    assert only_round(plan("reduce_scatter", "direct", 4)) == (True, 1)
+    assert only_round(plan("broadcast", "direct", 4)) == (False, False, False)
+    assert only_round(plan("reduce", "direct", 4)) == (False, True, False)
+    assert only_round(plan("gather", "direct", 4)) == (False, False, True)
+    assert only_round(plan("scatter", "direct", 4)) == (False, False, True)
+    assert only_round(plan("all_to_all", "direct", 4)) == (True, False, True)
+    assert only_round(plan("reduce_scatter", "direct", 4)) == (True, True, True)
     assert only_round(plan("all_reduce", "two_shot", 2)) is None
 
 

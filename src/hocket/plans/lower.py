@@ -80,11 +80,12 @@ def breadth(plan: Plan, *, spans: bool) -> int:
 
 
 class Round(NamedTuple):
-    """What goes between ranks in the only round of a plan: `both` ways between some two of them; and chunks to be
-    `folded` where they arrive, up to so many in one message."""
+    """What goes between ranks in the only round of a plan: `both` ways between some two of them; whether some of it is
+    `folded` where it arrives; and whether nobody sends another more than a `part` of the vector."""
 
     both: bool
-    folded: int
+    folded: bool
+    part: bool
 
 
 def only_round(plan: Plan) -> Round | None:
@@ -95,7 +96,8 @@ def only_round(plan: Plan) -> Round | None:
         return None
     (f,) = rounds
     there, back = (a * plan.size + b for a, b in ((f.src_rank, f.dst_rank), (f.dst_rank, f.src_rank)))
-    return Round(bool(np.isin(there, back).any()), int(f.count[f.verb == REDUCE].max(initial=0)))
+    most = np.bincount(there, f.count).max()
+    return Round(bool(np.isin(there, back).any()), bool(np.any(f.verb == REDUCE)), bool(most < plan.chunks))
 
 
 class _Move(NamedTuple):

@@ -167,8 +167,8 @@ class Native:
         if self.topology.hosts == 1 and self.size <= host.cores:
             single = self._only_round(plan)
         exchange = single is not None and single.both
-        folded = 0 if single is None else nbytes * single.folded // plan.chunks
-        most = segment_bytes(host, broad, exchange=exchange, folded=folded)
+        rooted = nbytes if single is not None and (single.folded or single.part) else 0
+        most = segment_bytes(host, broad, exchange=exchange, rooted=rooted)
         unit = math.lcm(64, max(itemsize, 1))
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")

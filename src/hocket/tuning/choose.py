@@ -131,7 +131,7 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
     return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
 
 
-def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool = False, folded: int = 0) -> int:
+def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool = False, rooted: int = 0) -> int:
     """Bytes of one message of a long vector, where a rank sends up to `breadth` messages in one step.
 
     Small enough that what is in flight stays in the second-level cache, and that a whole step fits into half of the
@@ -139,16 +139,16 @@ def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool 
     share a core, change places.
 
     In a single round of ranks with a core each, two things differ. In an `exchange` all write and then all read: there
-    is nothing to wait for in the middle. And of so many bytes that are `folded` by one rank alone, it folds some while
-    another one writes the next.
+    is nothing to wait for in the middle. And where a vector of so many bytes is `rooted`, in that one rank alone folds
+    what others give, or gets a part from each, or gives one, who reads has some while another one writes the next.
     """
     host = host or this_host()
     fitting = slots_bytes(host) // (2 * breadth)
     usual = max(16 * KIB, min(256 * KIB, host.l2 // 8))
     if exchange:
         usual = max(usual, min(256 * KIB, host.l2 // (4 * breadth)))
-    elif folded:
-        usual = min(usual, max(32 * KIB, folded // 8))
+    elif rooted:
+        usual = min(usual, max(32 * KIB, rooted // 8))
     return max(64, min(fitting, usual) // 64 * 64)
 
 
