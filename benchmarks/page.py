@@ -56,8 +56,9 @@ bench` installs them, measures everything again and writes this page.
 
 ## How it is measured
 
-- Every library has processes of its own, started once. They take turns, size by size, round by round; whose turn it is
-  not sleeps in `recv`. All run the same loop (`src/hocket/bench/peers/loop.py`).
+- Every library has processes of its own, started once. They take turns, size by size, round by round, and each round
+  begins with another one; whose turn it is not sleeps in `recv`. All run the same loop
+  (`src/hocket/bench/peers/loop.py`).
 - One sample: every rank rewrites its whole input, so that no warm cache flatters anyone; all meet in the library's own
   barrier; each times its own call; the slowest rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
 - The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.

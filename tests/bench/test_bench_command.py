@@ -123,6 +123,42 @@ def test_through_torch() -> None:
     assert measured == [(*call, key) for call in calls for key in ("hocket", "gloo")]
 
 
+def test_beside_the_hocket_of_another_environment(tmp_path: Path) -> None:
+    """That has modules of its own, and makes the same calls."""
+    other = tmp_path / "other"
+    (other / "bin").mkdir(parents=True)
+    (other / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (other / "pyvenv.cfg").write_text((Path(sys.prefix) / "pyvenv.cfg").read_text())
+    (other / "lib").symlink_to(Path(sys.prefix) / "lib")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nfrom pathlib import Path\n"
+        f"if sys.prefix == {str(other)!r}: Path({str(tmp_path)!r}, 'seen').touch()\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "hocket", "bench", "all_reduce", "--sizes", "1K", "-a", "ring,two_shot"),
+            *("--form", "persistent", "--memory", "arena", "--vs", "./other", *TINY, "--json", "-"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in json.loads(done.stdout)["rows"] if row["in_place"]]
+    name = f"hocket {hocket.__version__}"
+    assert [(row["library"], row["algorithm"]) for row in rows] == [
+        (name, "ring"),
+        ("two_shot", "two_shot"),
+        (f"{name} (./other)", "ring"),
+    ]
+    assert {(row["form"], row["memory"], row["wrong"]) for row in rows} == {("persistent", "arena", 0)}
+    assert all(row["samples"] and row["of_hocket"] > 0 for row in rows)
+    assert (tmp_path / "seen").exists(), "it ran in that environment"
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -140,6 +176,7 @@ def test_through_torch() -> None:
         (["--shape", "1gbit"], "only links between --hosts can be shaped"),
         (["--vs", "lean"], 'no library for --api numpy called "lean"'),
         (["--vs", "nccl"], "nccl"),
+        (["--vs", "./nowhere"], "there is no bin/python in ./nowhere"),
         (["--op", "summ"], "Did you mean"),
         (["--dtype", "float31"], "float31"),
         (["--algorithm", "rings"], "rings"),

@@ -102,7 +102,7 @@ def task_for(collective: str, nbytes: int, ranks: int, effort: Effort, **options
 
 
 def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
-    """Fill in the entries: in each round every library has its turn, while the others sleep.
+    """Fill in the entries: in each round every library has its turn, while the others sleep; another one begins.
 
     A first round, which does not count, checks results and finds how many samples fit into the time.
     """
@@ -120,7 +120,8 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
     for turn in range(effort.rounds * effort.again):
         if turn >= effort.rounds and time.perf_counter() - begin > effort.seconds * len(times):
             break
-        for entry in entries:
+        first = turn % len(entries)
+        for entry in (*entries[first:], *entries[:first]):
             if entry.key in times and not entry.error:
                 answers = _ask(entry, replace(entry.task, times=times[entry.key], check=0))
                 if answers:
@@ -177,19 +178,25 @@ class Field:
             self.sessions[name] = self._stack.enter_context(session)
 
     def entries(self, task: Task) -> list[Entry]:
-        """The same task for every library. What only hocket has, peers get the plain form of. Of several algorithms,
-        with commas in between, all but the first are entries of their own."""
+        """The same task for every library. What only hocket has, peers get the plain form of; not so the hocket of
+        another environment. Of several algorithms, with commas in between, all but the first are entries of their
+        own."""
         first, *more = task.algorithm.split(",")
         form = "call" if task.form == "protect" else task.form
         own, plain = replace(task, algorithm=first), replace(task, algorithm="", memory="private", form=form)
         bare = replace(plain, check=0)
         found = []
         for key, session in self.sessions.items():
-            if key != "hocket":
+            folder = key.removeprefix("hocket ")
+            if key == "hocket":
+                found.append(Entry(key, session, own))
+                found += [
+                    Entry(f"hocket {each}", session, replace(task, algorithm=each), library=each) for each in more
+                ]
+            elif folder != key:
+                found.append(Entry(key, session, own, library=f"{session.name} ({folder})"))
+            else:
                 found.append(Entry(key, session, plain if session.peer.checked else bare))
-                continue
-            found.append(Entry(key, session, own))
-            found += [Entry(f"hocket {name}", session, replace(task, algorithm=name), library=name) for name in more]
         return found
 
     def compare(self, task: Task, effort: Effort) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def bench(
         typer.Option(
             "--vs",
             metavar="LIBRARY,...",
-            help="Beside hocket: gloo, openmpi, mpich, impi, or all; with --hosts lean, pump, too.",
+            help="Beside hocket: gloo, openmpi, mpich, impi, or all; with --hosts lean, pump, too; or the folder of "
+            "another environment, whose hocket takes turns with this one.",
         ),
     ] = "",
     api: Annotated[
@@ -152,6 +153,8 @@ def bench(
         hocket bench all_reduce --ranks 2,4 --vs gloo,openmpi,mpich --plot all_reduce.png
 
         hocket bench all_reduce --form protect --sizes 8,256K,16M
+
+        hocket bench all_reduce barrier --vs ../before/.venv
 
         hocket bench scan broadcast_object --sizes 8,1K,256K --vs openmpi,mpich
 
@@ -249,14 +252,15 @@ def _sizes(first: str, last: str, factor: int, listed: str) -> list[int]:
 
 def _libraries(api: str, versus: str, options: dict[str, str], *, across: bool) -> dict[str, Peer]:
     """hocket and those beside it; or typer.BadParameter, also for what cannot be said to torch.distributed."""
-    from ..bench.peers import APIS, FLOORS
+    from ..bench.peers import APIS, FLOORS, another
     from ..bench.peers.data import TORCH_OPS
 
     known = APIS[api] | (FLOORS if across and api == "numpy" else {})
     peers = [name for name in known if name != "hocket"]
     beside = peers if versus == "all" else [word for word in versus.split(",") if word]
     with _blame("--vs"):
-        _each_of(beside, peers, f"library for --api {api}")
+        _each_of([word for word in beside if "/" not in word], peers, f"library for --api {api}")
+        others = {f"hocket {word}": another(api, word) for word in beside if "/" in word}
     if api == "torch":
         sayable = {"algorithm": [""], "memory": ["private"], "form": ["call", "async"], "op": TORCH_OPS}
         for name, words in sayable.items():
@@ -264,7 +268,7 @@ def _libraries(api: str, versus: str, options: dict[str, str], *, across: bool) 
                 raise typer.BadParameter(f'torch.distributed has no "{options[name]}"', param_hint=f"--{name}")
         if find_spec("torch") is None:
             raise typer.BadParameter("it needs torch: pip install 'hocket[torch]'", param_hint="--api torch")
-    return {name: known[name] for name in ("hocket", *beside)}
+    return {name: known[name] for name in ("hocket", *beside) if name in known} | others
 
 
 @contextmanager

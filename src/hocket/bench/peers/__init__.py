@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,7 @@ LIBRARIES = {
         [Path(sys.prefix)],
         "bin/python",
         "hocket",
-        Way([str(Path(sys.executable)), "-m", "hocket", "run", "-n", "{ranks}", sys.executable]),
+        Way(["{bin}/python", "-m", "hocket", "run", "-n", "{ranks}", "{bin}/python"]),
         Way(settings=ALONE),
     ),
     # Ranks that wait give their core away when there are not enough; otherwise they are bound to one each, which is
@@ -198,3 +198,11 @@ TORCH_LIBRARIES = {
 }
 
 APIS = {"numpy": LIBRARIES, "torch": TORCH_LIBRARIES}
+
+
+def another(api: str, folder: str) -> Peer:
+    """The hocket of another virtual environment, such as that of another checkout. ValueError where there is none."""
+    found = replace(APIS[api]["hocket"], name=f"hocket in {folder}", places=[Path(folder).resolve()])
+    if found.place() is None:
+        raise ValueError(f"there is no bin/python in {folder}: give the folder of an environment that has hocket")
+    return found
