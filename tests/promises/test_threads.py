@@ -132,10 +132,11 @@ def one_group_each(group: Any) -> None:
     n = group.size
 
     def work(i: int) -> bool:
-        for k in range(60):
-            x = np.arange(5000.0) + k + i + group.rank
+        for k in range(120):
+            counted = np.arange(5000.0 if k % 2 else 8.0)  # these are short
+            x = counted + k + i + group.rank
             got = parts[i].all_reduce(x) if k % 3 else parts[i].all_reduce(x, async_op=True).wait(20)
-            if not (got == n * (np.arange(5000.0) + k + i) + n * (n - 1) // 2).all():
+            if not (got == n * (counted + k + i) + n * (n - 1) // 2).all():
                 return False
         return True
 
