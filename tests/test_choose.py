@@ -187,15 +187,25 @@ def test_the_only_round_is_told_by_what_ranks_send_and_fold(key: tuple[str, str]
                 for send in share.sends:
                     chunks.update({(rank, peer): send.span.chunks for peer in send.peers})
             assert found.part == (max(chunks.values()) < value.chunks)
+            assert found.receivers == tuple(sorted({peer for _, _, peer in sent}))
+
+
+def test_who_shares_a_cache_is_of_its_domain_or_else_of_its_host() -> None:
+    hosts, parted = Topology.of([0, 1, 0, 1, 0]), Topology.of([0] * 6, domains=[0, 0, 1, 1, 0, 2])
+    assert [hosts.sharing(rank, range(5)) for rank in range(5)] == [3, 2, 3, 2, 3]
+    assert [parted.sharing(rank, range(6)) for rank in range(6)] == [3, 3, 2, 2, 3, 1]
+    assert [parted.sharing(rank, (0, 3, 4)) for rank in range(6)] == [2, 2, 1, 1, 2, 0]
+    assert Topology.of([0] * 64).sharing(5, range(64)) == 8  # they may be anywhere: not all share one
 
 
 def test_only_rounds() -> None:
-    assert only_round(plan("broadcast", "direct", 4)) == (False, False, False)
-    assert only_round(plan("reduce", "direct", 4)) == (False, True, False)
-    assert only_round(plan("gather", "direct", 4)) == (False, False, True)
-    assert only_round(plan("scatter", "direct", 4)) == (False, False, True)
-    assert only_round(plan("all_to_all", "direct", 4)) == (True, False, True)
-    assert only_round(plan("reduce_scatter", "direct", 4)) == (True, True, True)
+    everyone = (0, 1, 2, 3)
+    assert only_round(plan("broadcast", "direct", 4, root=1)) == (False, False, False, (0, 2, 3))
+    assert only_round(plan("reduce", "direct", 4)) == (False, True, False, (0,))
+    assert only_round(plan("gather", "direct", 4, root=2)) == (False, False, True, (2,))
+    assert only_round(plan("scatter", "direct", 4)) == (False, False, True, (1, 2, 3))
+    assert only_round(plan("all_to_all", "direct", 4)) == (True, False, True, everyone)
+    assert only_round(plan("reduce_scatter", "direct", 4)) == (True, True, True, everyone)
     assert only_round(plan("all_reduce", "two_shot", 2)) is None
 
 

@@ -283,7 +283,7 @@ class Run {
     if (direct_ && also_ != nullptr) also_ = port_.target(next_->peers[0]) + next_->from.offset + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const uint64_t divisor = r.finished ? program_.divisor : 1;
-    const bool past_caches = r.unread && program_.unread_bytes >= beyond_caches;
+    const bool past_caches = r.unread && program_.unread_bytes * program_.writers >= beyond_caches;
     chores_.add(
         {at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor, past_caches});
   }

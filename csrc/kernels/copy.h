@@ -16,8 +16,8 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);
 void copy_short(std::byte* to, const std::byte* from, size_t bytes);
 
 // Past the caches: no line is fetched to be overwritten. For what is a part of so many bytes that are written in a row,
-// and not read meanwhile: the first of them would be in no cache any more when somebody reads them. Other threads see
-// it all once it has returned.
+// by all who share the caches, and not read meanwhile: the first of them would be in no cache any more when somebody
+// reads them. Other threads see it all once it has returned.
 inline constexpr uint64_t beyond_caches = 16 << 20;
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes);
 

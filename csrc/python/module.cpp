@@ -43,9 +43,9 @@ CustomFold custom_fold(nb::object custom) {
 
 void make_program(Program* self, const std::vector<SendRow>& sends, const std::vector<ReceiveRow>& receives,
                   std::vector<int32_t> unheard, std::vector<int32_t> untold, uint64_t segment, uint64_t tmp_bytes,
-                  uint64_t itemsize, uint64_t divisor, bool signals, bool exposed, int dtype, int op, nb::object custom,
-                  std::string text, std::shared_ptr<Meter> meter, uint64_t bytes, std::shared_ptr<Trace> trace,
-                  int group) {
+                  uint64_t itemsize, uint64_t divisor, bool signals, bool exposed, uint64_t writers, int dtype, int op,
+                  nb::object custom, std::string text, std::shared_ptr<Meter> meter, uint64_t bytes,
+                  std::shared_ptr<Trace> trace, int group) {
   new (self) Program{.sends = {},
                      .receives = {},
                      .segment = segment,
@@ -61,6 +61,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .exposed = exposed,
                      .inp_bytes = 0,
                      .out_bytes = 0,
+                     .writers = writers,
                      .text = std::move(text),
                      .meter = std::move(meter),
                      .bytes = bytes,
@@ -225,8 +226,8 @@ NB_MODULE(_core, m) {
 
   nb::class_<Program>(m, "Program")
       .def("__init__", &make_program, "sends"_a, "receives"_a, "unheard"_a, "untold"_a, "segment"_a, "tmp_bytes"_a,
-           "itemsize"_a, "divisor"_a, "signals"_a, "exposed"_a, "dtype"_a, "op"_a, "custom"_a.none(), "text"_a,
-           "meter"_a, "bytes"_a, "trace"_a.none(), "group"_a);
+           "itemsize"_a, "divisor"_a, "signals"_a, "exposed"_a, "writers"_a, "dtype"_a, "op"_a, "custom"_a.none(),
+           "text"_a, "meter"_a, "bytes"_a, "trace"_a.none(), "group"_a);
   nb::class_<Trace>(m, "Trace")
       .def(nb::init<uint64_t>(), "most"_a)
       .def(

@@ -32,6 +32,7 @@ class Program:
         divisor: int,
         signals: bool,
         exposed: bool,
+        writers: int,
         dtype: int,
         op: int,
         custom: Custom | None,

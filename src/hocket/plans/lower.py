@@ -81,11 +81,13 @@ def breadth(plan: Plan, *, spans: bool) -> int:
 
 class Round(NamedTuple):
     """What goes between ranks in the only round of a plan: `both` ways between some two of them; whether some of it is
-    `folded` where it arrives; and whether nobody sends another more than a `part` of the vector."""
+    `folded` where it arrives; whether nobody sends another more than a `part` of the vector; and which ranks are the
+    `receivers`."""
 
     both: bool
     folded: bool
     part: bool
+    receivers: tuple[int, ...]
 
 
 def only_round(plan: Plan) -> Round | None:
@@ -97,7 +99,8 @@ def only_round(plan: Plan) -> Round | None:
     (f,) = rounds
     there, back = (a * plan.size + b for a, b in ((f.src_rank, f.dst_rank), (f.dst_rank, f.src_rank)))
     most = np.bincount(there, f.count).max()
-    return Round(bool(np.isin(there, back).any()), bool(np.any(f.verb == REDUCE)), bool(most < plan.chunks))
+    both, folded = bool(np.isin(there, back).any()), bool(np.any(f.verb == REDUCE))
+    return Round(both, folded, bool(most < plan.chunks), tuple(np.unique(f.dst_rank).tolist()))
 
 
 class _Move(NamedTuple):

@@ -149,6 +149,7 @@ class Native:
             divisor=self.size if op and op.mean else 1,
             signals=signals,
             exposed=rows.exposed,
+            writers=self._writers(plan),
             dtype=DTYPES.get(signature.dtype, 0),  # of no matter to a custom operator
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
@@ -173,6 +174,11 @@ class Native:
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")
         return most if most % max(itemsize, 1) == 0 else most // unit * unit
+
+    def _writers(self, plan: Plan) -> int:
+        """How many ranks fill the caches of this one by what they receive at the same time, itself included."""
+        single = self._only_round(plan)
+        return 1 if single is None else max(1, self.topology.sharing(self.rank, single.receivers))
 
     def _strangers(self, rows: Rows, signals: bool) -> tuple[list[int], list[int]]:
         """The ranks that this one hears nothing from, and those that it tells nothing."""
