@@ -97,7 +97,7 @@ struct Program {
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   uint64_t unread_bytes = 0;       // of receives that are
-  uint64_t writers = 1;            // ranks that receive as much and share this one's caches, itself included
+  uint64_t writers = 1;            // ranks that share this one's caches and receive as much, or 1
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts

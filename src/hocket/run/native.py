@@ -176,7 +176,7 @@ class Native:
         return most if most % max(itemsize, 1) == 0 else most // unit * unit
 
     def _writers(self, plan: Plan) -> int:
-        """How many ranks fill the caches of this one by what they receive at the same time, itself included."""
+        """How many ranks fill the caches of this one by what they receive at the same time; at least 1, itself."""
         single = self._only_round(plan)
         return 1 if single is None else max(1, self.topology.sharing(self.rank, single.receivers))
 
