@@ -15,7 +15,7 @@ from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
 from hocket.plans.lower import breadth, lower, only_round
-from hocket.tuning.choose import choose, segment_bytes, slots_bytes
+from hocket.tuning.choose import choose, segment_bytes, slots_bytes, writers
 from hocket.tuning.topology import Host, Topology, cache_bytes
 
 COLLECTIVES = sorted({collective for collective, _ in ALGORITHMS})
@@ -192,10 +192,11 @@ def test_the_only_round_is_told_by_what_ranks_send_and_fold(key: tuple[str, str]
 
 def test_who_shares_a_cache_is_of_its_domain_or_else_of_its_host() -> None:
     hosts, parted = Topology.of([0, 1, 0, 1, 0]), Topology.of([0] * 6, domains=[0, 0, 1, 1, 0, 2])
-    assert [hosts.sharing(rank, range(5)) for rank in range(5)] == [3, 2, 3, 2, 3]
-    assert [parted.sharing(rank, range(6)) for rank in range(6)] == [3, 3, 2, 2, 3, 1]
-    assert [parted.sharing(rank, (0, 3, 4)) for rank in range(6)] == [2, 2, 1, 1, 2, 0]
-    assert Topology.of([0] * 64).sharing(5, range(64)) == 8  # they may be anywhere: not all share one
+    assert [writers(hosts, rank, range(5)) for rank in range(5)] == [3, 2, 3, 2, 3]
+    assert [writers(parted, rank, range(6)) for rank in range(6)] == [3, 3, 2, 2, 3, 1]
+    assert [writers(parted, rank, (0, 3, 4)) for rank in range(6)] == [2, 2, 1, 1, 2, 1]
+    assert writers(hosts, 0, ()) == 1
+    assert writers(Topology.of([0] * 64), 5, range(64)) == 8  # they may be anywhere: not all share one
 
 
 def test_only_rounds() -> None:

@@ -283,9 +283,8 @@ class Run {
     if (direct_ && also_ != nullptr) also_ = port_.target(next_->peers[0]) + next_->from.offset + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const uint64_t divisor = r.finished ? program_.divisor : 1;
-    const bool past_caches = r.unread && program_.unread_bytes * program_.writers >= beyond_caches;
     chores_.add(
-        {at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor, past_caches});
+        {at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor, r.past_caches});
   }
 
   // The current receive has been made.

@@ -65,7 +65,7 @@ struct Receive {
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
   bool passed_on = false;       // some send waits for it: found by `measure`,
-  bool unread = false;          // as is whether it only copies, and neither what it makes nor overwrites is read
+  bool past_caches = false;     // as is whether it is of a long copy, and nobody reads what it makes or overwrites
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -96,8 +96,7 @@ struct Program {
   bool slow;                       // `custom` is a function of Python's, which may take longer than the call
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
-  uint64_t unread_bytes = 0;       // of receives that are
-  uint64_t writers = 1;            // ranks that share this one's caches and receive as much, or 1
+  uint64_t writers = 1;            // ranks that share this one's caches and receive as much
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts

@@ -3,13 +3,15 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "kernels/copy.h"
 
 namespace hocket {
 
 namespace {
 
-// All that is read of the output is taken for one piece, from the first byte to the last.
-void find_unread(Program& program) {
+// Of the output, what is written and not read. All that is read is taken for one piece, from the first byte to the
+// last.
+void find_past_caches(Program& program) {
   uint64_t begin = UINT64_MAX, end = 0;
   const auto reads = [&](const Place& place, uint64_t bytes) {
     if (place.buffer != out) return;
@@ -22,12 +24,14 @@ void find_unread(Program& program) {
       if (source.peer == local) reads(source.place, r.bytes);
     }
   }
-  program.unread_bytes = 0;
-  for (Receive& r : program.receives) {
+  const auto unread = [&](const Receive& r) {
     const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
-    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
-    if (r.unread) program.unread_bytes += r.bytes;
-  }
+    return r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
+  };
+  uint64_t written = 0;
+  for (const Receive& r : program.receives) written += unread(r) ? r.bytes : 0;
+  const bool is_long = written * program.writers >= beyond_caches;
+  for (Receive& r : program.receives) r.past_caches = is_long && unread(r);
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ void measure(Program& program) {
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }
-  find_unread(program);
+  find_past_caches(program);
   std::map<int32_t, Flow> flows;
   const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
   for (const Send& s : program.sends) {

@@ -148,6 +148,44 @@ void test_functions() {
   }
 }
 
+// What is written past the caches: copies of 16 MiB or more, of all ranks that share the caches, which nobody reads.
+void test_past_caches() {
+  constexpr uint64_t most = 16 << 20;
+  const auto copy = [](Buffer to, uint64_t at, uint64_t bytes, int32_t from) {
+    return Receive{.step = 0,
+                   .to = {to, at},
+                   .bytes = bytes,
+                   .sources = {{.peer = from, .mark = 0, .place = {inp, at}}},
+                   .finished = true,
+                   .before = {}};
+  };
+  const auto found = [](std::vector<Receive> receives, uint64_t writers, std::vector<Send> sends = {}) {
+    Program program{};
+    program.receives = std::move(receives);
+    program.sends = std::move(sends);
+    program.writers = writers;
+    measure(program);
+    std::string all;
+    for (const Receive& r : program.receives) all += r.past_caches ? 'p' : '-';
+    return all;
+  };
+  const auto two = [&](uint64_t first, uint64_t second) {
+    return std::vector{copy(out, 0, first, local), copy(out, first, second, 1)};
+  };
+  check(found(two(64, most - 64), 1) == "pp", "what is long goes through the caches");
+  check(found(two(64, most - 72), 1) == "--", "what is short goes past them");
+  check(found(two(64, most / 4 - 64), 4) == "pp", "of four ranks each counts its own only");
+  check(found(two(64, most / 4 - 72), 4) == "--", "four ranks write less than is counted");
+  check(found({copy(tmp, 0, most, 1)}, 4) == "-", "what lies in between goes past them");
+  std::vector<Receive> overwrites = two(64, most), folds = two(64, most);
+  overwrites[1].before = {0};
+  folds[1].sources.push_back(folds[1].sources[0]);
+  check(found(overwrites, 1) == "--" && found(folds, 1) == "--", "what is read goes past them");
+  check(found(overwrites, most / 64) == "p-", "what is read beside it is counted or not told apart");
+  Send passed_on{.step = 1, .mark = 0, .from = {out, 64}, .bytes = 8, .peers = {1}, .after = 1};
+  check(found(two(64, most), 1, {passed_on}) == "--", "what is sent on goes past them");
+}
+
 // Of nothing, nothing is sent.
 void test_empty() {
   for (const auto make : kPlans) {
@@ -298,6 +336,7 @@ int main() {
   test_grain();
   test_grain_choice();
   test_functions();
+  test_past_caches();
   test_empty();
   test_barrier();
   test_fusion();

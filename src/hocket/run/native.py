@@ -19,7 +19,7 @@ from ..errors import RendezvousError
 from ..plans.lower import NotInPlace, breadth, lower, only_round
 from ..plans.plan import Plan
 from ..plans.program import Rows, Share
-from ..tuning.choose import segment_bytes, slots_bytes
+from ..tuning.choose import segment_bytes, slots_bytes, writers
 from ..tuning.topology import ANY_HOST, Topology, this_host
 from .arena import Arena
 from .signature import Signature
@@ -139,6 +139,7 @@ class Native:
         rows = share.bind(inp, out, itemsize)
         # That every rank has heard of every other is what the call board tells: a barrier of one round is no more.
         signals = plan.collective == "barrier" and sum(1 for _ in plan.fronts()) > 1
+        single = self._only_round(plan)
         program = Program(
             rows.sends,
             rows.receives,
@@ -149,7 +150,7 @@ class Native:
             divisor=self.size if op and op.mean else 1,
             signals=signals,
             exposed=rows.exposed,
-            writers=self._writers(plan),
+            writers=writers(self.topology, self.rank, single.receivers if single else ()),
             dtype=DTYPES.get(signature.dtype, 0),  # of no matter to a custom operator
             op=op.code if op else -1,
             custom=_custom(op, signature.dtype),
@@ -174,11 +175,6 @@ class Native:
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")
         return most if most % max(itemsize, 1) == 0 else most // unit * unit
-
-    def _writers(self, plan: Plan) -> int:
-        """How many ranks fill the caches of this one by what they receive at the same time; at least 1, itself."""
-        single = self._only_round(plan)
-        return 1 if single is None else max(1, self.topology.sharing(self.rank, single.receivers))
 
     def _strangers(self, rows: Rows, signals: bool) -> tuple[list[int], list[int]]:
         """The ranks that this one hears nothing from, and those that it tells nothing."""

@@ -7,6 +7,7 @@ in the bits of a result. `order="any"` would allow others too, where they were f
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .topology import KIB, Host, Topology, this_host
@@ -26,6 +27,7 @@ LONG = 4
 # many ranks are in each that in two rounds four times as much would move between domains (decision 27).
 ENOUGH = 4
 SURE = 1.3  # times as long: predictions err by about a third (docs/tune.md), so what is nearer than that is not known
+MOST_BESIDE = 8  # ranks with a core each of one third-level cache: on AMD's Zen 3 to 5, which most was measured on
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -150,6 +152,17 @@ def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool 
     elif rooted:
         usual = min(usual, max(32 * KIB, rooted // 8))
     return max(64, min(fitting, usual) // 64 * 64)
+
+
+def writers(topology: Topology, rank: int, receivers: Iterable[int]) -> int:
+    """How many ranks fill the third-level cache of `rank` by what they receive at the same time: the `receivers` in its
+    domain, or on its host, and at least itself.
+
+    No more than `MOST_BESIDE`: ranks that are bound to no cores may be anywhere on their host, and not all beside it.
+    """
+    caches = topology.domains or topology.places
+    beside = sum(caches[other] == caches[rank] for other in receivers)
+    return max(1, min(MOST_BESIDE, beside))
 
 
 def slots_bytes(host: Host | None = None) -> int:

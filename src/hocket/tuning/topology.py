@@ -63,12 +63,6 @@ class Topology:
         """By what a plan in levels goes, a number for each rank: the hosts; on one host its domains, if known."""
         return self.places if self.hosts > 1 or not self.domains else self.domains
 
-    def sharing(self, rank: int, ranks: Sequence[int]) -> int:
-        """How many of `ranks` share a third-level cache with `rank`, as far as is known: of those of an undivided host,
-        no more than usually do."""
-        caches = self.domains or self.places
-        return min(USUAL, sum(caches[other] == caches[rank] for other in ranks))
-
     @cached_property
     def crossing(self) -> int:
         """How often a rank of the busiest host speaks to one of another, if all speak to all."""
@@ -80,7 +74,6 @@ class Topology:
         return len(set(self.parts)) == 1 + sum(a != b for a, b in pairwise(self.parts))
 
 
-USUAL = 8  # cores of a third-level cache
 ANY_HOST = Host(cores=8, l2=2048 * KIB, memory=0)
 
 
