@@ -219,6 +219,7 @@ def plain(text: str, folder: Path) -> str:
     text = re.sub(r"while rank \d+ \(", "while rank 1 (", text)  # whoever found it
     text = re.sub(r"rank \d+ (\(pid \d+ on node\)) (waited|timed out)", r"rank 0 \1 \2", text)
     text = re.sub(r"rank (\d+) \(pid \d+", lambda found: f"rank {found[1]} (pid {4711 + int(found[1])}", text)
+    text = re.sub(r"(?m)( failed first: [^;\n]*)$", r"\1; the others were ended", text)  # or had just left
     text = re.sub(r'^  File "/.*\n(    .*\n)*', "", text, flags=re.MULTILINE)  # what hocket run leaves out
     text = re.sub(r", for 0\.\d s$", "", text, flags=re.MULTILINE)
     text = re.sub(r", for [\d.]+( to [\d.]+)? s$", ", for 1.0 s", text, flags=re.MULTILINE)
