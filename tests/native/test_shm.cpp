@@ -441,6 +441,44 @@ void test_who_waits_here() {
   }
 }
 
+// Of two ranks on one core, though each might have its own, the last one goes to another; however often it is put back.
+void test_steps_aside() {
+  const auto core = static_cast<size_t>(sched_getcpu());
+  cpu_set_t one, all, after;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_getaffinity(0, sizeof all, &all);
+  if (CPU_COUNT(&all) < 2) return;
+  const Links links(2);
+  const auto own = links.open(0, {}, 2), beside = links.open(1, {}, 2);
+  for (int time = 0; time < 3; ++time) {
+    sched_setaffinity(0, sizeof one, &one);
+    own->shares_core(1);
+    sched_setaffinity(0, sizeof all, &all);
+    while (static_cast<size_t>(sched_getcpu()) == core) beside->shares_core(0);
+    sched_getaffinity(0, sizeof after, &after);
+    check(CPU_EQUAL(&after, &all), "it may run where it might before");
+  }
+}
+
+// It may move again soon, but not often.
+void test_stay() {
+  using std::chrono::microseconds;
+  Stay stay(Stay::shortest), crowded(Stay::longest);
+  Clock::duration now{};
+  check(stay.ends(now) && crowded.ends(now), "the first time");
+  const auto next = [&now](Stay& one) {
+    const Clock::duration begin = now;
+    while (!one.ends(now)) now += microseconds(50);
+    return now - begin;
+  };
+  for (const int length : {100, 200, 400, 800, 1600, 3200, 4000, 4000})
+    check(next(stay) == microseconds(length), "after ", length, " us");
+  now += Stay::lasting;
+  check(stay.ends(now) && next(stay) == Stay::shortest, "it had stayed");
+  check(crowded.ends(now) && next(crowded) == Stay::longest && next(crowded) == Stay::longest, "in a crowd");
+}
+
 // Whatever a rank waits for, an error of another wakes it.
 void test_wakes_for_the_end() {
   Host host(3);
@@ -471,6 +509,8 @@ int main() {
   test_wakes_for_room();
   test_wakes_for_calls();
   test_who_waits_here();
+  test_steps_aside();
+  test_stay();
   test_wakes_for_the_end();
   return report();
 }

@@ -10,8 +10,6 @@ namespace hocket {
 
 namespace {
 
-constexpr Clock::duration between_moves = std::chrono::milliseconds(4);
-
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -37,7 +35,9 @@ Bell::Bell(int rank, std::vector<Outbox*> boxes, std::vector<Wire*> wires, std::
       wires_(std::move(wires)),
       events_(std::move(events)),
       crowded_(crowd > cores()),
-      share_((crowd + cores() - 1) / cores()) {}
+      share_((crowd + cores() - 1) / cores()),
+      // Where ranks share cores, one more on a core costs less, and the other core may be a busy program's.
+      stay_(crowded_ ? Stay::longest : Stay::shortest) {}
 
 void Bell::wake(int peer) {
   if (wires_[peer] != nullptr) return wires_[peer]->push();
@@ -73,13 +73,8 @@ bool Bell::shares_core(int peer) {
   if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
   const bool shared =
       crowded_ || (peer >= 0 && peer != rank_ && boxes_[peer]->cpu.load(std::memory_order_relaxed) == here);
-  if (shared && is_one_too_many(here)) {
-    const auto now = Clock::now().time_since_epoch().count();
-    if (now - moved_.load(std::memory_order_relaxed) > between_moves.count()) {
-      moved_.store(now, std::memory_order_relaxed);
-      step_aside(static_cast<int>(here) - 1);
-    }
-  }
+  if (shared && is_one_too_many(here) && stay_.ends(Clock::now().time_since_epoch()))
+    step_aside(static_cast<int>(here) - 1);
   return shared;
 }
 

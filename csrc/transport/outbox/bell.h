@@ -6,6 +6,7 @@
 // one of them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +17,32 @@
 #include "wait/wait.h"
 
 namespace hocket {
+
+// How long a rank stays on a core that it moved to. The kernel soon puts back whom somebody wakes who runs on the core
+// that was left; it moves again, and each time stays for twice as long.
+class Stay {
+ public:
+  // A move takes some 40 us.
+  static constexpr Clock::duration shortest = std::chrono::microseconds(100);
+  static constexpr Clock::duration longest = std::chrono::milliseconds(4);
+  static constexpr Clock::duration lasting = 4 * longest;
+
+  explicit Stay(Clock::duration least) : least_(least), length_(least) {}
+  // Whether it may move `now`; another one begins then.
+  bool ends(Clock::duration now) {
+    const Clock::duration stayed = now - since_.load(std::memory_order_relaxed);
+    const Clock::duration length = length_.load(std::memory_order_relaxed);
+    if (stayed < length) return false;
+    since_.store(now, std::memory_order_relaxed);
+    length_.store(stayed < lasting ? std::min(2 * length, longest) : least_, std::memory_order_relaxed);
+    return true;
+  }
+
+ private:
+  const Clock::duration least_;
+  std::atomic<Clock::duration> length_;
+  std::atomic<Clock::duration> since_{-lasting};
+};
 
 class Bell {
  public:
@@ -68,8 +95,8 @@ class Bell {
   const std::vector<Wire*> wires_;
   const std::vector<int> events_;
   const bool crowded_;
-  const int share_;                             // ranks that a core has to bear
-  std::atomic<Clock::duration::rep> moved_{0};  // when this rank last stepped aside
+  const int share_;  // ranks that a core has to bear
+  Stay stay_;
 };
 
 }  // namespace hocket
