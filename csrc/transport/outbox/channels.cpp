@@ -78,19 +78,16 @@ std::byte* Channels::lend(Peers peer, uint64_t bytes) {
 
 // Where nothing is in flight a message may lie anywhere: a short one in the front, which is in this core's caches; a
 // long one where the last long one ended, since the lines before that are still in its readers' caches, and to write
-// those again costs several times as much. But what was lent its owner has read last: a call of one such message gets
-// the same slots as the one before.
+// those again costs several times as much. But what was lent its owner has read last, so what is lent gets the slots of
+// what was lent before.
 void Channels::turn(uint64_t bytes) {
   const uint64_t at = head_ % slots_;
-  const bool again = is_lent_again(bytes), is_brief = !again && bytes <= brief_;
-  const uint64_t to = again ? front_ : is_brief ? 0 : resume_;
+  const bool is_lent = kind_ == Descriptor::lent, is_brief = !is_lent && bytes <= brief_;
+  const uint64_t to = is_lent ? front_ : is_brief ? 0 : resume_;
   if ((is_brief ? at + bytes > front_ : at != to) && all_read()) {
     head_ = tail_ = round_up(head_ - to, slots_) + to;
   }
 }
-
-// Whether what is reserved is to lie where the last one of its kind lay: lent, and all that such a call lends.
-bool Channels::is_lent_again(uint64_t bytes) const { return kind_ == Descriptor::lent && bytes < front_; }
 
 // Whether nothing of what was posted is still to be read, or to be taken back.
 bool Channels::all_read() {
@@ -141,7 +138,7 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   publish(peers, bytes, label, kind_, reserved_ % slots_);
   if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
-  if (bytes > brief_ && !is_lent_again(bytes)) resume_ = head_ % slots_;
+  if (bytes > brief_ && kind_ != Descriptor::lent) resume_ = head_ % slots_;
 }
 
 // A wire sends from wherever it lies.

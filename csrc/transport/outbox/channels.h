@@ -65,7 +65,6 @@ class Channels : public Port {
 
   std::byte* reserve_slots(Peers peers, uint64_t bytes);
   void turn(uint64_t bytes);
-  bool is_lent_again(uint64_t bytes) const;
   bool all_read();
   bool room(Peers peers, uint64_t end);
   int reader_of_tail() const;
