@@ -174,6 +174,7 @@ void Channels::publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, 
     c.begin[c.sent % depth] = reserved_;
     d.turn.store(++c.sent, std::memory_order_release);
     bell_.notify(peer);
+    fetch_to_write(&c.send[c.sent % depth]);
   }
 }
 

@@ -51,6 +51,7 @@ class Recorder {
     call.seal.store(Recording::Call::sealed(number, fingerprint, now), std::memory_order_relaxed);
     open_.store(&call, std::memory_order_relaxed);
     thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    fetch_to_write(&own_.recording.calls[(number + 1) % Recording::calls_kept]);
   }
   void leave() {
     Recording::Call* const call = open_.load(std::memory_order_relaxed);
