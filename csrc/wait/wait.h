@@ -25,15 +25,6 @@ inline void pause() {
 #endif
 }
 
-// For what this thread writes next time, and another one has read, or nobody for long: its line is here by then.
-inline void fetch_to_write(const void* at) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
-#else
-  __builtin_prefetch(at, 1);
-#endif
-}
-
 // Why a call could not finish. `peer` is the rank it was waiting for, or that did it; -1 where there is none. A relayed
 // failure was found by another rank first, and its text is that rank's.
 struct Failure {

@@ -175,6 +175,29 @@ void test_front() {
   }
 }
 
+// What is lent gets the slots of what was lent before, however long it is, once that has been taken back.
+void test_lent_again() {
+  constexpr uint64_t slots = 1 << 20, long_one = slots / 8;
+  Host host(2, slots);
+  const std::vector<int32_t> to_1{1};
+  Message message;
+  const auto lent_at = [&](uint64_t bytes) {
+    const std::byte* const at = host[0].lend(to_1, bytes);
+    host[0].post(to_1, bytes, {1, 1});
+    check(host[1].peek(0, message) && message.lent, "no loan");
+    host[1].release(0);
+    return at;
+  };
+  const std::byte* const at = lent_at(long_one);
+  check(lent_at(long_one) == at + long_one, "what has not been taken back is in the way");
+  host[0].take_back();
+  host[0].take_back();
+  for (const uint64_t bytes : {long_one, uint64_t{64}, long_one, long_one / 2, long_one}) {
+    check(lent_at(bytes) == at, "a loan of ", bytes, " bytes lies elsewhere");
+    host[0].take_back();
+  }
+}
+
 // A message's memory is free once all have read it and all before it; a channel holds 64 messages.
 void test_room() {
   Host host(3);
@@ -400,24 +423,35 @@ void test_wakes_for_calls() {
   expect_no_failure(failures, "wakes for calls");
 }
 
+// The core that this thread is on, for it to be bound to for a while.
+struct Core {
+  Core() {
+    CPU_ZERO(&one);
+    CPU_SET(number, &one);
+    sched_getaffinity(0, sizeof all, &all);
+  }
+  void bind() const { sched_setaffinity(0, sizeof one, &one); }
+  void let_go() const { sched_setaffinity(0, sizeof all, &all); }
+  bool here() const { return sched_getcpu() == number; }
+
+  const int number = sched_getcpu();
+  cpu_set_t one{}, all{};
+};
+
 // Ranks 0 and 1 share a core, rank 2 was seen on none. To give the core away brings nobody forward once both are in the
 // call, or wait to be told of it.
 void test_who_waits_here() {
-  const auto core = static_cast<size_t>(sched_getcpu());
-  cpu_set_t one, all;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  sched_getaffinity(0, sizeof all, &all);
-  const int cores = CPU_COUNT(&all);
+  const Core core;
+  const int cores = CPU_COUNT(&core.all);
   for (const int crowd : {cores, cores + 1}) {
     const Links links(3);
     std::vector<std::unique_ptr<Sleeper>> ranks;
     for (int rank = 0; rank < 3; ++rank) ranks.push_back(links.open(rank, {}, crowd));
     Sleeper &own = *ranks[0], &beside = *ranks[1];
-    sched_setaffinity(0, sizeof one, &one);
+    core.bind();
     own.shares_core(-1);
     beside.shares_core(-1);
-    sched_setaffinity(0, sizeof all, &all);
+    core.let_go();
     const bool crowded = crowd > cores;
     own.brief = beside.brief = true;
     check(!own.all_wait_here(2), "between calls");
@@ -443,21 +477,18 @@ void test_who_waits_here() {
 
 // Of two ranks on one core, though each might have its own, the last one goes to another; however often it is put back.
 void test_steps_aside() {
-  const auto core = static_cast<size_t>(sched_getcpu());
-  cpu_set_t one, all, after;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  sched_getaffinity(0, sizeof all, &all);
-  if (CPU_COUNT(&all) < 2) return;
+  const Core core;
+  if (CPU_COUNT(&core.all) < 2) return;
   const Links links(2);
   const auto own = links.open(0, {}, 2), beside = links.open(1, {}, 2);
   for (int time = 0; time < 3; ++time) {
-    sched_setaffinity(0, sizeof one, &one);
+    core.bind();
     own->shares_core(1);
-    sched_setaffinity(0, sizeof all, &all);
-    while (static_cast<size_t>(sched_getcpu()) == core) beside->shares_core(0);
+    core.let_go();
+    while (core.here()) beside->shares_core(0);
+    cpu_set_t after;
     sched_getaffinity(0, sizeof after, &after);
-    check(CPU_EQUAL(&after, &all), "it may run where it might before");
+    check(CPU_EQUAL(&after, &core.all), "it may not run where it might before");
   }
 }
 
@@ -499,6 +530,7 @@ int main() {
   test_messages();
   test_wrapping();
   test_front();
+  test_lent_again();
   test_room();
   test_laggards();
   test_laggard_of_what_is_lent();

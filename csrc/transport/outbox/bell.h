@@ -19,7 +19,8 @@
 namespace hocket {
 
 // How long a rank stays on a core that it moved to. The kernel soon puts back whom somebody wakes who runs on the core
-// that was left; it moves again, and each time stays for twice as long.
+// that was left; it moves again, and each time stays for twice as long, until it has stayed for long enough to have
+// been left alone.
 class Stay {
  public:
   // A move takes some 40 us.

@@ -38,7 +38,6 @@ uint64_t Board::enter(uint64_t fingerprint, uint64_t place) {
   e.out.store(place, std::memory_order_relaxed);
   e.call.store(call, std::memory_order_release);
   call_.store(call, std::memory_order_release);
-  fetch_to_write(&boxes_[rank_]->board[(call + 1) % board_size]);
   return call;
 }
 

@@ -30,6 +30,15 @@ using Ranks = std::bitset<most_ranks>;
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
+// Of what is written next time, and others have read, or nobody for long: its line is this core's by then.
+inline void fetch_to_write(const void* at) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+
 struct alignas(line) Descriptor {
   static constexpr uint64_t room = 32;  // bytes that fit in here
   std::atomic<uint64_t> turn;           // 1 + the message's number in its channel, once it is there
