@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "transport/shm/mapping.h"
 
 namespace hocket {
+
+namespace {
+
+constexpr uint64_t soon_fetched = 16 << 10;  // bytes
+
+}  // namespace
 
 Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint64_t>& slots, uint64_t arena, Bell& bell,
                    Board& board)
@@ -138,7 +145,9 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   publish(peers, bytes, label, kind_, reserved_ % slots_);
   if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
-  if (bytes > brief_ && kind_ != Descriptor::lent) resume_ = head_ % slots_;
+  if (kind_ == Descriptor::lent) return;
+  if (bytes > brief_) resume_ = head_ % slots_;
+  if (bytes <= soon_fetched) to_fetch_ = bytes;
 }
 
 // A wire sends from wherever it lies.
@@ -224,10 +233,13 @@ bool Channels::peek(int peer, Message& message) {
   return true;
 }
 
+// The slots of the next message, if it is as long as the last one, are fetched as soon as something has been read:
+// before that they would keep what is read waiting, on their way here.
 void Channels::release(int peer) {
   Channel& c = channels_[peer];
   c.read_by_us->store(++c.received, std::memory_order_release);
   bell_.notify(peer);
+  if (to_fetch_ != 0) fetch_to_write(ring_ + head_ % slots_, std::exchange(to_fetch_, 0));
 }
 
 void Channels::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {

@@ -30,13 +30,15 @@ using Ranks = std::bitset<most_ranks>;
 
 constexpr uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-// Of what is written next time, and others have read, or nobody for long: its line is this core's by then.
-inline void fetch_to_write(const void* at) {
+// What is written next time, and others have read, or nobody for long: its lines are this core's by then.
+inline void fetch_to_write(const void* at, uint64_t bytes = 1) {
+  for (uint64_t i = 0; i < bytes; i += line) {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
+    asm volatile("prefetchw %0" : : "m"(static_cast<const char*>(at)[i]));
 #else
-  __builtin_prefetch(at, 1);
+    __builtin_prefetch(static_cast<const char*>(at) + i, 1);
 #endif
+  }
 }
 
 struct alignas(line) Descriptor {
