@@ -1,9 +1,10 @@
 """Measures everything that docs/performance.md says, and writes it, with its plot: `make bench`.
 
-    python benchmarks/report.py [--only all_reduce others ...] [--quick] [--output FOLDER] [--page-only]
+    python benchmarks/report.py [--only all_reduce others ...] [--quick] [--output FOLDER] [--page-only [FILE]]
 
 All figures of one comparison are taken in the same minute, the libraries taking turns. They are kept in
-benchmarks/figures, in a file for each kind of machine (kept.py); `--page-only` writes the page anew from there.
+benchmarks/figures, in a file for each kind of machine (kept.py); `--page-only` writes the page anew from there, as that
+of the machine at hand, or of the one whose file is named.
 `--quick` is for trying this program out: its figures mean nothing.
 """
 
@@ -322,9 +323,16 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *WHOLE], default=[*SECTIONS, *WHOLE])
     parser.add_argument("--quick", action="store_true", help="small and short: to try this program out")
     parser.add_argument("--output", type=Path, default=ROOT / "docs", help="where performance.md and .png are written")
-    parser.add_argument("--page-only", action="store_true", help="write the page from what was measured last")
+    parser.add_argument(
+        "--page-only",
+        nargs="?",
+        const=place(machine()),
+        type=Path,
+        metavar="FILE",
+        help="write the page from what was measured last, here or on the machine whose figures FILE has",
+    )
     options = parser.parse_args()
-    path = place(machine())
+    path = options.page_only or place(machine())
     before = read(path) if path.exists() else {}
     if options.page_only and not before:
         print(f"no figures of a machine like this one are kept: {path} comes with make bench", file=sys.stderr)
