@@ -151,8 +151,10 @@ def hold(own: Own, signs: Signs, size: int, *case: Any, interrupt: bool = False)
             raise outcome
 
 
-# Plain arrays are staged: only where they are larger than the slots does anyone wait for a slow reader.
-PLACES = [("arena", SIZES[0], 0), ("arena", SIZES[1], 0), ("arena", SIZES[2], 1), ("plain", SIZES[2], 0)]
+# Plain arrays are staged: only where a half of them is larger than the slots, which have up to 4 MiB where the
+# second-level cache has, does anyone wait for a slow reader.
+LARGE = 2**22  # elements: 16 MiB
+PLACES = [("arena", SIZES[0], 0), ("arena", SIZES[1], 0), ("arena", SIZES[2], 1), ("plain", LARGE, 0)]
 
 
 @pytest.mark.parametrize(("place", "count", "at"), PLACES)
