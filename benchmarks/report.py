@@ -323,19 +323,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *WHOLE], default=[*SECTIONS, *WHOLE])
     parser.add_argument("--quick", action="store_true", help="small and short: to try this program out")
     parser.add_argument("--output", type=Path, default=ROOT / "docs", help="where performance.md and .png are written")
+    own = place(machine())
     parser.add_argument(
         "--page-only",
         nargs="?",
-        const=place(machine()),
+        const=own,
         type=Path,
         metavar="FILE",
         help="write the page from what was measured last, here or on the machine whose figures FILE has",
     )
     options = parser.parse_args()
-    path = options.page_only or place(machine())
+    path = options.page_only or own
     before = read(path) if path.exists() else {}
     if options.page_only and not before:
-        print(f"no figures of a machine like this one are kept: {path} comes with make bench", file=sys.stderr)
+        print(f"no figures are kept in {path}: make bench writes those of a machine like this one", file=sys.stderr)
         return 2
     found = before if options.page_only else measure(options.only, options.quick)
     if not options.page_only and not options.quick:

@@ -82,11 +82,13 @@ def test_machines_stand_side_by_side() -> None:
     assert cpus(here, []) == []
 
 
-def test_a_page_needs_figures_of_this_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [[], ["figures/of-another-2-cores.json"]])
+def test_a_page_needs_figures(tmp_path: Path, named: list[str]) -> None:
     for path in BENCHMARKS.glob("*.py"):
         shutil.copy(path, tmp_path)
-    command = [sys.executable, tmp_path / "report.py", "--page-only", "--output", tmp_path / "docs"]
+    command = [sys.executable, tmp_path / "report.py", "--page-only", *named, "--output", tmp_path / "docs"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "make bench" in done.stderr
+    assert all(name in done.stderr for name in named)
     assert not (tmp_path / "docs").exists()

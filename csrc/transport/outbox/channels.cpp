@@ -11,7 +11,7 @@ namespace hocket {
 
 namespace {
 
-constexpr uint64_t soon_fetched = 16 << 10;  // bytes
+constexpr uint64_t soon_fetched = 16 << 10;  // bytes of a message: for longer ones it gained nothing
 
 }  // namespace
 
@@ -147,7 +147,7 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   head_ = reserved_ + round_up(bytes, line);
   if (kind_ == Descriptor::lent) return;
   if (bytes > brief_) resume_ = head_ % slots_;
-  if (bytes <= soon_fetched) to_fetch_ = bytes;
+  to_fetch_ = bytes <= soon_fetched ? std::min(bytes, slots_ - head_ % slots_) : 0;
 }
 
 // A wire sends from wherever it lies.

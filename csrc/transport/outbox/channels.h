@@ -79,7 +79,7 @@ class Channels : public Port {
   std::byte* ring_;        // the slots
   uint64_t mapped_;        // of their pages
   uint64_t resume_ = 0;    // where in the slots the last message that was not brief ended
-  uint64_t to_fetch_ = 0;  // bytes of the last message, if it is short, until the slots behind it are on their way here
+  uint64_t to_fetch_ = 0;  // bytes behind the last message, if it was short, until they are on their way here
   std::byte* arena_;
   uint64_t head_ = 0;                 // end of what was posted, in bytes since the beginning of time
   uint64_t tail_ = 0;                 // end of what is known to be read by all
