@@ -215,6 +215,35 @@ def test_ending_without_a_word(tmp_path: Path) -> None:
             assert "terminate" not in errors
 
 
+@pytest.mark.feature("Groups", "programs may end while an engine thread is in torch's code")
+def test_ending_while_an_engine_is_in_torch(tmp_path: Path) -> None:
+    """Where Python ended that thread in it, the process would abort."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import threading
+            import torch, hocket.torch
+            from hocket.calls.executor import Executor
+
+            begun = threading.Event()
+
+            def job():
+                begun.set()
+                for _ in range(30_000):  # each gives Python's lock back, to be freed, and takes it again
+                    torch.ones(1)
+                print("done", flush=True)
+
+            executor = Executor()
+            work = executor.put(job, "a job")
+            begun.wait()
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, env=environ())
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
 def test_importing_registers_and_leaves_the_default_alone() -> None:
     show = "print(dist.Backend.HOCKET, dist.Backend.default_device_backend_map['cpu'])"
     code = f"import hocket.torch, torch.distributed as dist; {show}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -52,6 +53,7 @@ class Executor:
             engine = threading.Thread(target=self.requests.serve, name="hocket-engine", daemon=True)
             engine.start()
             self._engine = engine
+            _engines.add(self)
 
     def close(self) -> None:
         """Do what was put, unless this is a part of it, and end the thread."""
@@ -66,3 +68,15 @@ class Executor:
     def _join(self, timeout: float | None) -> None:
         if self._engine is not None and self._engine is not threading.current_thread():
             self._engine.join(timeout)
+
+
+# Python ends a thread that runs on when the interpreter has ended, inside of whatever that is at: in a frame of another
+# library's C++, torch's say, that ends the process with an error.
+_engines: weakref.WeakSet[Executor] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_engines.clear)
+
+
+def end_engines() -> None:
+    """End the threads of all executors, whose groups have ended what those are in. For the end of the interpreter."""
+    for executor in list(_engines):
+        executor.dismiss()

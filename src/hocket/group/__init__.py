@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from ..calls.dispatch import Array, Dispatch
+from ..calls.executor import end_engines
 from ..calls.messages import Messages
 from ..calls.metrics import Metrics, collect
 from ..calls.objects import Objects
@@ -379,6 +380,7 @@ def _close_all() -> None:
         group._close(error, at_exit=True)
     for session in list(_sessions):
         session.leave(error, at_exit=True)
+    end_engines()
     _write_timeline()
 
 
