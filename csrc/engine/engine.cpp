@@ -36,6 +36,7 @@ class Run {
       protocol.posted.clear();
       protocol.slots.clear();
     }
+    if (program.offers) choose();
   }
 
   void finish() {
@@ -53,14 +54,24 @@ class Run {
       }
     }
     for (size_t i = 0; i < program_.sends.size(); ++i) {  // what was viewed may change once we return
-      if (program_.protocols[i].kind != Protocol::viewed) continue;
+      if (!program_.protocols[i].is_read_there()) continue;
       const uint64_t last = program_.protocols[i].posted.size() / program_.sends[i].peers.size() - 1;
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
+    if (tries_) program_.offering.tell(offers_, Clock::now() - begun_);
   }
 
  private:
+  // Whether this run offers.
+  void choose() {
+    offers_ = port_.offering == Port::all_offered;
+    if (port_.offering != Port::what_is_faster || !program_.mutual) return;
+    tries_ = !program_.offering.is_known();
+    offers_ = program_.offering.begin();
+    if (tries_) begun_ = Clock::now();
+  }
+
   std::byte* at(const Place& place) const { return bases_[place.buffer] + place.offset; }
 
   Label label(uint32_t mark, uint64_t segment) const { return {call_, static_cast<uint32_t>(mark + segment)}; }
@@ -80,8 +91,11 @@ class Run {
       sends_.advance();
       return true;
     }
-    if (view.kind == Protocol::viewed) {
-      if (!port_.post_view(s.peers, at(s.from) + sends_.offset(), bytes, label(s.mark, segment))) {
+    if (view.is_read_there()) {
+      const std::byte* const from = at(s.from) + sends_.offset();
+      const Label as = label(s.mark, segment);
+      if (view.kind == Protocol::viewed ? !port_.post_view(s.peers, from, bytes, as)
+                                        : !port_.post_offer(s.peers, from, bytes, as)) {
         blocker_ = port_.laggard();
         return false;
       }
@@ -166,7 +180,7 @@ class Run {
 
   int32_t unfinished_reader(size_t index, uint64_t segment) {
     const Protocol& view = program_.protocols[index];
-    if (view.kind != Protocol::viewed) return nothing;
+    if (!view.is_read_there()) return nothing;
     const auto& peers = program_.sends[index].peers;
     for (size_t k = 0; k < peers.size(); ++k) {
       if (!port_.consumed(peers[k], view.posted[segment * peers.size() + k])) return peers[k];
@@ -199,6 +213,7 @@ class Run {
     if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
     if (beside && r.passed_on && borrowed_ == nullptr) return false;
+    if (offered_.offered && !copy_offered(r)) return false;
     FAILPOINT(collected);
     fold(r, segment, bytes);
     return true;
@@ -246,6 +261,7 @@ class Run {
     const size_t k = r.sources.size();
     program_.sources.resize(k);
     borrowed_ = nullptr;
+    offered_.offered = false;
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
@@ -263,8 +279,20 @@ class Run {
       }
       program_.sources[i] = message.data;
       if (message.lent) borrow(r, message);
+      if (message.offered) offered_ = message;
     }
     return true;
+  }
+
+  // To where it goes, and it is its own source from there on.
+  bool copy_offered(const Receive& r) {
+    if (r.sources.size() != 1) throw Failure{Failure::internal, -1, "memory was offered to who does not only copy it"};
+    std::byte* const to = at(r.to) + receives_.offset();
+    if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
+    program_.sources[0] = to;
+    if (port_.copy_offered(r.sources[0].peer, offered_, to)) return true;
+    blocker_ = r.sources[0].peer;
+    return false;
   }
 
   // What is made of this message goes into its slot as well, and the answer need not be sent.
@@ -323,6 +351,8 @@ class Run {
       found.kind = Protocol::put;
     } else if (!s.staged && port_.reachable(s.peers, at(s.from), s.bytes)) {
       found.kind = Protocol::viewed;
+    } else if (offers_ && s.copied && !s.staged && port_.offers(s.peers, at(s.from), s.bytes)) {
+      found.kind = Protocol::offered;
     } else if (can_lend(s)) {
       found.kind = Protocol::lent;
       lent_ = static_cast<int32_t>(index);
@@ -364,7 +394,7 @@ class Run {
     const Send& s = sends_.record();
     const Receive& r = receives_.record();
     return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset &&
-           protocol(sends_.index()).kind != Protocol::viewed;
+           !protocol(sends_.index()).is_read_there();
   }
 
   Program& program_;
@@ -380,6 +410,9 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
+  bool offers_ = false, tries_ = false;  // what is copied, where it lies; whether that is being found out
+  Clock::time_point begun_;              // if it is
+  Message offered_{};                    // of the receive that is being made, if it is offered
   // Of the receive that is being made: the next send, of the same, whether that is put, and a second place for the
   // result; and the slot of its message, if that was lent.
   const Send* next_ = nullptr;

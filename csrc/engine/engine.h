@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/meter.h"
+#include "engine/offering.h"
 #include "engine/port.h"
 #include "engine/trace.h"
 #include "kernels/reduce.h"
@@ -47,6 +48,7 @@ struct Send {
   bool staged;       // overwritten in its own step, so that a view could not be awaited
   bool put = false;  // goes to the same place in the peers' output, which nobody but this rank reads or writes before
   int32_t home = nothing;  // the receive of what its one peer makes of it: that can come back in its slot
+  bool copied = false;     // all who get it copy it, and fold nothing
 };
 
 struct Source {
@@ -69,11 +71,13 @@ struct Receive {
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
-// it lies; `posted` is, for each segment and peer, up to which message that peer must have read before it may change.
-// Put: written to where it is to be. Lent: staged, and once the peer has read it, what it made of it lies in `slots`,
-// one for each segment. Spared: an answer, which has gone that way.
+// it lies, in the arena. Offered: so, too, in memory of this process's own, which the kernel copies for the peers. Of
+// both `posted` is, for each segment and peer, up to which message that peer must have read before it may change. Put:
+// written to where it is to be. Lent: staged, and once the peer has read it, what it made of it lies in `slots`, one
+// for each segment. Spared: an answer, which has gone that way.
 struct Protocol {
-  enum Kind { unknown, staged, viewed, put, lent, spared } kind = unknown;
+  enum Kind { unknown, staged, viewed, offered, put, lent, spared } kind = unknown;
+  bool is_read_there() const { return kind == viewed || kind == offered; }
   std::vector<uint64_t> posted;
   std::vector<const std::byte*> slots;
 };
@@ -97,6 +101,9 @@ struct Program {
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   uint64_t writers = 1;            // ranks that share this one's caches and receive as much
+  bool offers = false;             // some long send may be offered, found by `measure`; so is whether
+  bool mutual = false;             // all who get something from this rank send to it, too,
+  Offering offering{};             // and how its calls find out then whether they do
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts

@@ -45,6 +45,7 @@ void measure(Program& program) {
     if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
     reach(program.out_bytes, out, s.from, s.bytes);
+    program.offers |= s.copied && !s.staged && s.bytes >= least_offered;
   }
   for (const Receive& r : program.receives) {
     reach(program.out_bytes, out, r.to, r.bytes);
@@ -65,6 +66,8 @@ void measure(Program& program) {
   }
   program.flows.clear();
   for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
+  program.mutual =
+      std::ranges::all_of(program.flows, [](const Flow& flow) { return flow.sent == 0 || flow.received != 0; });
 }
 
 }  // namespace hocket

@@ -22,18 +22,21 @@ struct Label {
 };
 
 // The oldest message of a channel, valid until it is released. Where its room was `lent`, it is not const, and its
-// sender gets what it holds then.
+// sender gets what it holds then. What is `offered` lies in the sender's process, at that address.
 struct Message {
   Label label;
   uint64_t bytes;
   const std::byte* data;
   bool lent = false;
+  bool offered = false;
 };
 
 class Port : public Waiter {
  public:
   // How what is done with its messages takes turns.
   GrainChoice grain;
+  // What may be offered.
+  enum Offers { nothing_offered, what_is_faster, all_offered } offering = what_is_faster;
   // Whether this rank has little to move and to fold in the call that it is in, or waits to be told of. A hint: waits
   // of other threads read it, too.
   std::atomic<bool> brief{false};
@@ -52,8 +55,14 @@ class Port : public Waiter {
   virtual void take_back() {}
   // Whether `peers` can read this memory where it lies: then it is posted as a view, and not a byte is staged.
   virtual bool reachable(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
-  // Sends a view of memory that is reachable. It must not change until all of `peers` have read it. False: not now.
+  // Whether `peers` can have the kernel copy this memory out of this process. Not all of it is worth that.
+  virtual bool offers(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
+  // Sends a view of memory that is reachable, or offered. It must not change until all of `peers` have read it. False:
+  // not now.
   virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
+    return false;
+  }
+  virtual bool post_offer(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
     return false;
   }
   // Where the output of `peer` in this call can be written from here; null where it cannot, or is not known yet.
@@ -63,6 +72,8 @@ class Port : public Waiter {
   // How many messages have been posted to `peer`, and whether it has read the first `count` of them.
   virtual uint64_t posted(int /*peer*/) const { return 0; }
   virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }
+  // Copies what `peer` has offered. False: its process is gone.
+  virtual bool copy_offered(int /*peer*/, const Message& /*message*/, std::byte* /*to*/) { return false; }
   // Told, where it `listens`, of each message before it is peeked at, in the order of its channel. What comes after
   // that may be received at `to`: memory of so many bytes, which nobody reads or writes until the message is released
   // or the call has failed. Null: anywhere.

@@ -28,7 +28,7 @@ using namespace nb::literals;
 namespace {
 
 using SendRow =
-    std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool, int32_t>;
+    std::tuple<uint32_t, uint32_t, int, uint64_t, uint64_t, std::vector<int32_t>, int32_t, bool, bool, int32_t, bool>;
 using SourceRow = std::tuple<int32_t, uint32_t, int, uint64_t>;
 using ReceiveRow =
     std::tuple<uint32_t, int, uint64_t, uint64_t, std::vector<SourceRow>, bool, std::vector<int32_t>, int32_t>;
@@ -71,8 +71,8 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .scratch = {},
                      .protocols = {},
                      .sources = {}};
-  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put, home] : sends) {
-    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put, home});
+  for (const auto& [step, mark, buffer, offset, bytes, peers, after, staged, put, home, copied] : sends) {
+    self->sends.push_back({step, mark, place(buffer, offset), bytes, peers, after, staged, put, home, copied});
   }
   for (const auto& [step, buffer, offset, bytes, rows, finished, before, answer] : receives) {
     std::vector<Source> sources;
@@ -279,7 +279,8 @@ NB_MODULE(_core, m) {
       .def_static("outbox_bytes", &Endpoint::outbox_bytes, "size"_a, "slots"_a, "arena"_a)
       .def_prop_ro("arena", [](const Endpoint& self) { return reinterpret_cast<uintptr_t>(self.arena()); })
       .def("give_back", &Endpoint::give_back, "begin"_a, "bytes"_a)
-      .def("lend_nothing", &Endpoint::lend_nothing)
+      .def("stage_all", &Endpoint::stage_all)
+      .def("offer_all", &Endpoint::offer_all)
       .def(
           "end",
           [](Endpoint& self, int kind, int peer, const std::string& text) {

@@ -13,6 +13,7 @@
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
 #include "transport/outbox/text.h"
+#include "transport/shm/foreign.h"
 #include "wait/failpoint.h"
 #include "wait/fork.h"
 
@@ -210,6 +211,17 @@ bool Endpoint::fence(const std::byte* begin, uint64_t bytes) {
 
 void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
   if (!fenced_) mappings[rank()]->give_back(Channels::arena() + begin, bytes);
+}
+
+// Who has given up may have given its memory back.
+bool Endpoint::copy_offered(int peer, const Message& message, std::byte* to) {
+  const int error = copy_from(peer, message.data, to, message.bytes);
+  if (error == 0) return true;
+  check(peer, Deadline::max());
+  if (error == ESRCH) return false;
+  throw Failure{Failure::internal, peer,
+                std::string("its memory cannot be copied: ") + std::strerror(error) +
+                    " (HOCKET_PROTOCOL=staged does without that)"};
 }
 
 void Endpoint::leave() {

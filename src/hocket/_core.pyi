@@ -22,7 +22,7 @@ class Custom:
 class Program:
     def __init__(
         self,
-        sends: Sequence[tuple[int, int, int, int, int, list[int], int, bool, bool, int]],
+        sends: Sequence[tuple[int, int, int, int, int, list[int], int, bool, bool, int, bool]],
         receives: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]], bool, list[int], int]],
         unheard: list[int],
         untold: list[int],
@@ -98,8 +98,11 @@ class Endpoint:
     @property
     def arena(self) -> int: ...
     def give_back(self, begin: int, bytes: int) -> None: ...
-    def lend_nothing(self) -> None:
-        """From now on."""
+    def stage_all(self) -> None:
+        """From now on nothing is lent or offered."""
+
+    def offer_all(self) -> None:
+        """From now on all is offered that can be, and nothing is tried out."""
 
     def end(self, kind: int, peer: int, text: str) -> None: ...
     def say_where(self, attempt: int, formed: bool, card: bytes) -> None: ...

@@ -66,6 +66,7 @@ inline std::vector<Program> programs_of(const Case& c) {
   std::vector<Program> programs = lower(c.plan, c.sizes, c.in_place, c.segments);
   for (Program& p : programs) {
     p.divisor = c.divisor;
+    p.offers |= c.weather.offers != 0;  // however short they are
     if (!c.custom) continue;
     p.fold = nullptr;
     p.custom = chained_fold;
@@ -75,12 +76,14 @@ inline std::vector<Program> programs_of(const Case& c) {
 
 // Runs the programs on `ranks`, call after call, and tells how each rank ended. A rank that ended well has the memory
 // to show for it; of one that did not, it is undefined.
-inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std::vector<Memory>& ranks) {
+inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std::vector<Memory>& ranks,
+                             Port::Offers offers = Port::all_offered) {
   const std::vector<End> ends = World(c.plan.size, c.weather).play([&](int rank, FakePort& port) {
     Memory& m = ranks[rank];
     auto* out = reinterpret_cast<std::byte*>(m.out.data());
     const auto* inp = c.in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
     if (c.coarse) settle_on_coarse(port.grain);
+    port.offering = offers;
     for (int call = 1; call <= c.calls; ++call) {
       port.enter(out);
       run(programs[rank], port, call, inp, out, watchdog());
@@ -145,6 +148,7 @@ inline Weather draw_weather(uint64_t seed, size_t depth, uint64_t segment) {
   weather.refusal = std::array<unsigned, 3>{0, 10, 60}[mix(seed, 8) % 3];
   weather.crowded = mix(seed, 9) % 2;
   weather.views = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 10) % 3];
+  weather.offers = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 23) % 3];
   weather.puts = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 20) % 3];
   weather.loans = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 22) % 3];
   weather.landings = std::array<unsigned, 3>{0, 50, 100}[mix(seed, 21) % 3];

@@ -29,6 +29,7 @@ struct Weather {
   unsigned delay = 0;        // a message shows itself only after up to this many polls
   unsigned refusal = 0;      // of 100 operations that could succeed, so many do not
   unsigned views = 0;        // of 100 buffers, so many can be read by others where they lie
+  unsigned offers = 0;       // of 100 messages that are only copied, so many are offered, if any are
   unsigned puts = 0;         // of 100 outputs, so many can be written by others
   unsigned loans = 0;        // of 100 slots that could be lent, so many are
   unsigned landings = 0;     // of 100 messages that are expected, so many are received there; 0: nobody is told of any
@@ -48,6 +49,7 @@ struct End {
   size_t operations = 0;  // posts and releases
   size_t fused = 0;       // posts of what was reserved between a peek() and its release()
   size_t viewed = 0;      // posts of views
+  size_t offered = 0;     // of those, what only its sender can show
   size_t put = 0;         // posts of what was put
   size_t lent = 0;        // posts of what was lent
   size_t landed = 0;      // messages received where they were expected
@@ -88,6 +90,7 @@ class World {
     uint64_t bytes;
     Label label;
     unsigned hidden;  // polls until it shows itself
+    bool offered;
   };
   struct Output {  // of the call that a rank has entered last
     uint64_t call = 0;
@@ -174,19 +177,28 @@ class FakePort : public Port {
     std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_], lends_});
     if (lends_) lent_.push_back(slot);
     end_.lent += lends_;
-    send(peers, {slot, slot->data.get(), bytes, label, 0});
+    send(peers, {slot, slot->data.get(), bytes, label, 0, false});
   }
 
   bool reachable(Peers, const std::byte*, uint64_t bytes) const override {
     return bytes != 0 && world_.below(100) < world_.weather_.views;
   }
 
+  bool offers(Peers, const std::byte*, uint64_t bytes) const override {
+    return bytes != 0 && world_.below(100) < world_.weather_.offers;
+  }
+
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
-    if (!room(peers)) return in_vain(), false;
+    return show(peers, {nullptr, data, bytes, label, 0, false}, end_.viewed);
+  }
+
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
+    return show(peers, {nullptr, data, bytes, label, 0, true}, end_.offered);
+  }
+
+  bool copy_offered(int peer, const Message& message, std::byte* to) override {
     if (refuses()) return false;
-    count();
-    ++end_.viewed;
-    send(peers, {nullptr, data, bytes, label, 0});
+    std::memcpy(to, world_.channel(peer, rank_).queue.front().data, message.bytes);
     return true;
   }
 
@@ -206,7 +218,7 @@ class FakePort : public Port {
     ++end_.put;
     reserved_.reset();
     const int32_t to[] = {peer};
-    send(to, {nullptr, written, bytes, label, 0});
+    send(to, {nullptr, written, bytes, label, 0, false});
   }
 
   int laggard() const override { return laggard_; }
@@ -236,7 +248,8 @@ class FakePort : public Port {
     World::Posted& oldest = queue.front();
     if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
     peeked_ = true;
-    message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent};
+    message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent, oldest.offered};
+    if (oldest.offered) message.data = nullptr;  // it is nowhere where others could read it
     return true;
   }
 
@@ -295,6 +308,15 @@ class FakePort : public Port {
     return mix(world_.weather_.seed, call, from * world_.size_ + to) % 100 < world_.weather_.puts;
   }
 
+  bool show(Peers peers, const World::Posted& message, size_t& counted) {
+    if (!room(peers)) return in_vain(), false;
+    if (refuses()) return false;
+    count();
+    ++counted;
+    send(peers, message);
+    return true;
+  }
+
   bool refuses() {
     if (world_.below(100) >= world_.weather_.refusal) return false;
     elsewhere();
@@ -317,7 +339,8 @@ class FakePort : public Port {
   void land(World::Channel& channel, World::Posted& message) {
     if (channel.posted >= channel.expected.size()) return;
     const World::Expected& e = channel.expected[channel.posted];
-    if (e.to == nullptr || e.bytes == 0 || e.label != message.label || e.bytes != message.bytes) return;
+    if (message.offered || e.to == nullptr || e.bytes == 0 || e.label != message.label || e.bytes != message.bytes)
+      return;
     if (world_.below(100) >= world_.weather_.landings) return;
     std::memcpy(e.to, message.data, e.bytes);
     message.data = e.to;

@@ -144,6 +144,7 @@ class Lowering {
  private:
   template <class Once>
   void send(const Front& front, uint32_t step, const Once& once) {
+    const bool copied = std::ranges::none_of(front, [](const Move& move) { return move.reduce; });
     std::map<Span, size_t> shared;
     for (const Move& move : front) {
       if (move.from.rank != rank_ || move.to.rank == rank_) continue;
@@ -164,7 +165,8 @@ class Lowering {
                                .peers = {move.to.rank},
                                .after = put ? std::max(writer(move.from), heard(move)) : writer(move.from),
                                .staged = false,
-                               .put = put});
+                               .put = put,
+                               .copied = copied});
       for (const Slot& slot : slots(move.from)) readers_[slot].push_back(index);
     }
   }

@@ -76,12 +76,18 @@ class Sleeper : public Endpoint {
   using Endpoint::Endpoint;
   std::atomic<uint64_t> sleeps{0};
   std::atomic<bool> asleep{false}, deep{false};
+  std::atomic<uint64_t> offered{0};
 
   void sleep(uint32_t seen, std::chrono::microseconds slice) override {
     ++sleeps;
     asleep = true;
     Endpoint::sleep(seen, deep ? std::chrono::hours(1) : slice);
     asleep = false;
+  }
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
+    const bool posted = Endpoint::post_offer(peers, data, bytes, label);
+    offered += posted;
+    return posted;
   }
 };
 

@@ -242,6 +242,78 @@ void test_views() {
   }
 }
 
+// What is only copied others have the kernel copy: of a ring the second half of the rounds, of a tree all there is. But
+// what they can read, or is overwritten in the very step that sends it, is not offered, and what is folded never is.
+void test_offers() {
+  for (int n = 2; n <= 5; ++n) {
+    for (const bool in_place : {false, true}) {
+      for (const uint64_t segments : {1, 3}) {
+        Case c{.plan = ring(n), .sizes = Sizes(n, 51), .in_place = in_place, .segments = segments};
+        c.weather = {.seed = kSeed + n, .refusal = 10, .offers = 100};
+        for (const End& end : test(c)) check(end.offered == segments * (n - 1), c, end.offered, " offered");
+        c.weather.views = 100;
+        for (const End& end : test(c)) check(end.offered == 0, c, end.offered, " offered, though reachable");
+        c.weather.views = 0;
+        c.plan = one_shot(n);
+        c.sizes = {51};
+        for (const End& end : test(c)) check(end.offered == 0, c, end.offered, " offered, though folded");
+        c.plan = tree(n);
+        c.sizes = Sizes(2, 51);
+        size_t offered = 0;
+        for (const End& end : test(c)) offered += end.offered;
+        check(offered > 0, c, "nothing was offered");
+      }
+    }
+  }
+}
+
+// Of the first calls those in the middle of each four are offered; the medians of both decide, if by more than chance.
+void test_offering() {
+  using std::chrono::nanoseconds;
+  const auto choice_of = [](auto&& time) {
+    Offering offering;
+    for (unsigned i = 0; i < Offering::unseen + Offering::trials; ++i) {
+      check(!offering.is_known(), "chosen before call ", i);
+      const bool offered = offering.begin();
+      check(offered == (i >= Offering::unseen && (i % 4 == 1 || i % 4 == 2)), "another turn at call ", i);
+      offering.tell(offered, nanoseconds(i < Offering::unseen ? (offered ? 1 : 1000000) : time(i, offered)));
+    }
+    check(offering.is_known(), "not chosen");
+    const bool chosen = offering.begin();
+    for (int i = 0; i < 100; ++i) check(offering.begin() == chosen, "chosen twice");
+    return chosen;
+  };
+  check(choice_of([](unsigned, bool offered) { return offered ? 900 : 1000; }), "what takes less is not chosen");
+  check(!choice_of([](unsigned, bool offered) { return offered ? 1100 : 1000; }), "what takes longer is chosen");
+  check(!choice_of([](unsigned, bool offered) { return offered ? 990 : 1000; }), "what hardly takes less is chosen");
+  check(choice_of([](unsigned i, bool offered) { return i % 3 == 0 ? 1000000
+                                                        : offered  ? 900
+                                                                   : 1000; }),
+        "noise counts");
+  check(!choice_of([](unsigned, bool) { return 0; }), "a clock that stands still chooses");
+}
+
+// Each rank finds it out for itself, while results are right; but not of what goes one way.
+void test_offers_on_trial() {
+  Case c{.plan = ring(2), .sizes = {51, 51}, .weather = {.seed = kSeed, .offers = 100}};
+  c.calls = 2 * (Offering::unseen + Offering::trials);
+  std::vector<Program> programs = programs_of(c);
+  std::vector<Memory> ranks = draw(c);
+  const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster);
+  for (int rank = 0; rank < 2; ++rank) {
+    check(programs[rank].mutual && programs[rank].offering.is_known(), c, "rank ", rank, " has not chosen");
+    const size_t rest = c.calls - Offering::unseen - Offering::trials;
+    const size_t tried = Offering::trials / 2, chosen = programs[rank].offering.begin() ? rest : 0;
+    check(ends[rank].offered == tried + chosen, c, "rank ", rank, " offered ", ends[rank].offered);
+    check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+  }
+  c.plan = tree(2);  // of which the root learns nothing by its own time
+  c.sizes = {51, 51};
+  programs = programs_of(c);
+  ranks = draw(c);
+  for (const End& end : play(c, programs, ranks, Port::what_is_faster)) check(end.offered == 0, c, "a root offered");
+}
+
 // Where two ranks exchange parts, the sums come home in the slots: half of the messages are enough. What can be read
 // where it lies, or written, is not lent, whatever the other rank does.
 void test_loans() {
@@ -341,6 +413,9 @@ int main() {
   test_barrier();
   test_fusion();
   test_views();
+  test_offers();
+  test_offering();
+  test_offers_on_trial();
   test_loans();
   test_puts();
   test_landings();

@@ -1,10 +1,14 @@
 #include "transport/outbox/channels.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 
+#include "engine/offering.h"
+#include "transport/shm/foreign.h"
 #include "transport/shm/mapping.h"
 
 namespace hocket {
@@ -13,11 +17,19 @@ namespace {
 
 constexpr uint64_t soon_fetched = 16 << 10;  // bytes of a message: for longer ones it gained nothing
 
+uint64_t any_number() {
+  std::random_device source;
+  return uint64_t{source()} << 32 | source();
+}
+
 }  // namespace
 
 Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint64_t>& slots, uint64_t arena, Bell& bell,
                    Board& board)
-    : bell_(bell),
+    : boxes_(boxes),
+      rank_(rank),
+      number_(any_number()),
+      bell_(bell),
       board_(board),
       slots_(slots[rank]),
       arena_bytes_(arena),
@@ -37,8 +49,12 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.slots = box.slots(size);
     c.slot_bytes = slots[peer];
     c.behind_wire = bell.is_behind_wire(peer);
+    c.may_read_us = &box.counts()[rank].may_read;
+    c.tried = peer == rank || c.behind_wire;
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
+  own.beacon.number.store(number_, std::memory_order_relaxed);
+  own.beacon.address.store(reinterpret_cast<uintptr_t>(&number_), std::memory_order_relaxed);
   arena_ = channels_[rank].arena;
   for (int peer = 0; peer < size; ++peer) {
     Channel& c = channels_[peer];
@@ -160,10 +176,41 @@ bool Channels::in_arena(const std::byte* data, uint64_t bytes) const {
   return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_;
 }
 
+bool Channels::offers(Peers peers, const std::byte* data, uint64_t bytes) const {
+  const auto may_read = [this](int peer) {
+    return !channels_[peer].behind_wire && channels_[peer].may_read_us->load(std::memory_order_acquire) != 0;
+  };
+  return bytes >= least_offered && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
+}
+
+// What has come from there is long, and the next one could be offered.
+void Channels::try_to_read(int peer) {
+  channels_[peer].tried = true;
+  if (copy_from(peer, nullptr, nullptr, 0) == 0) {
+    boxes_[rank_]->counts()[peer].may_read.store(1, std::memory_order_release);
+  }
+}
+
+// As `copy_from_process` does.
+int Channels::copy_from(int peer, const std::byte* from, std::byte* to, uint64_t bytes) const {
+  const Outbox::Beacon& shown = boxes_[peer]->beacon;
+  const Beacon beacon{shown.number.load(std::memory_order_relaxed),
+                      reinterpret_cast<const void*>(shown.address.load(std::memory_order_relaxed))};
+  const pid_t pid = boxes_[rank_]->counts()[peer].pid.load(std::memory_order_relaxed);
+  return pid > 0 ? copy_from_process(pid, beacon, from, to, bytes) : ESRCH;
+}
+
 bool Channels::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
   reserved_ = head_;
   if (!room(peers, head_)) return false;
   publish(peers, bytes, label, Descriptor::view, data - arena_);
+  return true;
+}
+
+bool Channels::post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
+  reserved_ = head_;
+  if (!room(peers, head_)) return false;
+  publish(peers, bytes, label, Descriptor::offered, reinterpret_cast<uintptr_t>(data));
   return true;
 }
 
@@ -218,6 +265,11 @@ bool Channels::peek(int peer, Message& message) {
     message.data = d.payload;
     return true;
   }
+  message.offered = d.kind == Descriptor::offered && !c.behind_wire;
+  if (message.offered) {
+    message.data = reinterpret_cast<const std::byte*>(d.offset);
+    return true;
+  }
   if (d.kind == Descriptor::landed && c.behind_wire) {
     message.data = reinterpret_cast<const std::byte*>(d.offset);
     return true;
@@ -228,6 +280,7 @@ bool Channels::peek(int peer, Message& message) {
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
+  if (!c.tried && d.bytes >= least_offered) try_to_read(peer);
   if (in_slots) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
   message.data = (in_slots ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;

@@ -34,10 +34,17 @@ class Channels : public Port {
   bool lends(int peer, uint64_t bytes) const override;
   std::byte* lend(Peers peer, uint64_t bytes) override;
   void take_back() override { ++taken_back_; }
-  void lend_nothing() { lending_ = false; }
+  void stage_all() {
+    lending_ = false;
+    offering = nothing_offered;
+  }
+  void offer_all() { offering = all_offered; }
+  bool offers(Peers peers, const std::byte* data, uint64_t bytes) const override;
   bool reachable(Peers peers, const std::byte* data, uint64_t bytes) const override;
   bool in_arena(const std::byte* data, uint64_t bytes) const;
+  int copy_from(int peer, const std::byte* from, std::byte* to, uint64_t bytes) const;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
   std::byte* target(int peer) override;
   void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override;
   uint64_t posted(int peer) const override;
@@ -56,11 +63,13 @@ class Channels : public Port {
     uint64_t slot_bytes;
     uint64_t mapped;  // of the slots' pages, known to be mapped here
     bool behind_wire;
-    std::byte* arena;                     // the peer's
-    uint64_t sent = 0;                    // messages posted
-    uint64_t seen_read = 0;               // of these, known to be read
-    uint64_t received = 0;                // messages released
-    std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
+    const std::atomic<uint32_t>* may_read_us;  // whether the kernel lets it
+    bool tried = false;                        // whether it lets us
+    std::byte* arena;                          // the peer's
+    uint64_t sent = 0;                         // messages posted
+    uint64_t seen_read = 0;                    // of these, known to be read
+    uint64_t received = 0;                     // messages released
+    std::array<uint64_t, depth> begin{};       // where in our slots each posted message begins
   };
 
   std::byte* reserve_slots(Peers peers, uint64_t bytes);
@@ -68,8 +77,12 @@ class Channels : public Port {
   bool all_read();
   bool room(Peers peers, uint64_t end);
   int reader_of_tail() const;
+  void try_to_read(int peer);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
 
+  const std::vector<Outbox*> boxes_;
+  const int rank_;
+  const uint64_t number_;  // of the beacon
   Bell& bell_;
   Board& board_;
   const uint64_t slots_, arena_bytes_;

@@ -48,10 +48,10 @@ struct alignas(line) Descriptor {
   uint64_t bytes;
   uint32_t place;
   uint32_t kind;  // where the bytes are: lent, in slots that the reader writes to; landed, in a mirror alone, in memory
-                  // of this process
-  enum : uint32_t { here, slot, view, put, landed, lent };
+                  // of this process; offered, in memory of the sender's
+  enum : uint32_t { here, slot, view, put, landed, lent, offered };
   union {
-    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed: an address
+    uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed and offered: an address
     std::byte payload[room];
   };
 };
@@ -67,6 +67,11 @@ struct Outbox {
     std::atomic<uint64_t> read;  // messages from that peer, all in all
     std::atomic<int32_t> pid;    // of that peer, where it runs on this host
     std::atomic<int32_t> duel;   // where it does, and has a higher rank: 1 + which of the two has put out the other
+    std::atomic<uint32_t>
+        may_read;  // whether the kernel lets this rank copy from that peer's memory, as far as it tried
+  };
+  struct Beacon {  // a number in memory of this rank's own, and where: who can copy it, can copy what is offered
+    std::atomic<uint64_t> number, address;
   };
   struct Text {
     std::atomic<uint64_t> fingerprint;
@@ -107,6 +112,7 @@ struct Outbox {
   alignas(line) std::atomic<uint32_t> cpu;   // 1 + the core on which this rank last waited
   alignas(line) std::atomic<uint64_t> beat;  // counted up while this rank waits,
   std::atomic<int32_t> waits_for;            // for this one
+  alignas(line) Beacon beacon;
   alignas(line) std::atomic<uint32_t> left;
   alignas(line) std::atomic<uint64_t> gate;  // the last call that this rank completed; and `shut`: it completes no more
   static constexpr uint64_t shut = uint64_t{1} << 63;

@@ -34,9 +34,11 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] 
     Console().print(table)
 
 
-_PROTOCOLS = {
-    True: "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)",
-    False: "send sums back from slots of their own: HOCKET_PROTOCOL",
+_LENT = "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)"
+_PROTOCOLS = {  # of two ranks that sum, and of long messages that are only copied
+    "lent": (_LENT, "through slots or by the kernel, whichever the first calls of a kind find faster"),
+    "staged": ("send sums back from slots of their own: HOCKET_PROTOCOL", "through slots: HOCKET_PROTOCOL"),
+    "offered": (_LENT, "by the kernel, from memory to memory, where it can: HOCKET_PROTOCOL"),
 }
 
 
@@ -46,16 +48,16 @@ def _facts() -> dict[str, object]:
     import socket
 
     from .._core import VERSION, kernels
-    from ..config import Config, concerning, job_lends, seen
+    from ..config import Config, concerning, job_protocol, seen
     from ..doctor.versions import ucx
     from ..errors import RendezvousError
 
     try:
         config = Config.from_env()
         place: object = f"rank {config.rank} of {config.size}"
-        launcher, lends = config.launcher, job_lends()
+        launcher, protocol = config.launcher, job_protocol()
     except RendezvousError as error:
-        place, launcher, lends = f"no place: {error}", "unclear", True
+        place, launcher, protocol = f"no place: {error}", "unclear", "lent"
     there, lacks = ucx(concerning())
     return {
         "hocket": VERSION,
@@ -64,7 +66,8 @@ def _facts() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         **_shared(),
         "kernels": kernels(),
-        "two ranks": _PROTOCOLS[lends],
+        "two ranks": _PROTOCOLS[protocol][0],
+        "long copies": _PROTOCOLS[protocol][1],
         "launcher": launcher,
         "place": place,
         "ucx": there or f"none: {lacks}",

@@ -40,7 +40,9 @@ of each host; the next one has the next port. HOCKET_TRACE is a folder to which 
 HOCKET_FLIGHT one to which it writes what it did last when an error breaks its group. HOCKET_PROFILE is the file of what
 `hocket tune` has measured, "none" for doing without; else it is in XDG_CACHE_HOME or ~/.cache. With HOCKET_PROTECT=1 a
 call that fails leaves its output as it was. With HOCKET_PROTOCOL=staged two ranks send sums back from slots of their
-own, where they would lend each other theirs: the same sums, for comparison.
+own, where they would lend each other theirs, and long messages are never copied by the kernel from memory to memory;
+with HOCKET_PROTOCOL=offered they always are, where that is possible, and not only where it is found faster. The results
+are the same.
 
 Long, because every launcher has its own variables, and nobody else is to know them.
 """
@@ -64,6 +66,7 @@ TIMEOUT = 30.0
 ANYWHERE = "anywhere"  # where ranks meet at no address of which anybody knows
 NO_TCP = "^tcp"  # UCX's own would listen, and believe whoever comes
 MOST_STREAMS = 16
+PROTOCOLS = ("lent", "staged", "offered")
 LIFE = 2.0  # seconds that a rank of another host may be silent
 LEAST_LIFE, MOST_LIFE = 0.5, 86400.0
 TLS = ("HOCKET_TLS_CERT", "HOCKET_TLS_KEY", "HOCKET_TLS_CA")
@@ -245,7 +248,7 @@ class Config:
         if alone and job.size > 1 and not environ.get("HOCKET_SECRET"):  # what a job's name tells others can guess
             asked = environ["HOCKET_TRANSPORT"]
             raise RendezvousError(f"HOCKET_TRANSPORT={asked} needs a HOCKET_SECRET, which only this job's ranks know")
-        job_lends(environ)  # each group asks: what makes no sense is said before there is one
+        job_protocol(environ)  # each group asks: what makes no sense is said before there is one
         return replace(
             job,
             timeout=seconds(environ, "HOCKET_TIMEOUT", TIMEOUT),
@@ -354,12 +357,12 @@ def job_protect(environ: Environ = os.environ) -> bool:
     return flag(environ, "HOCKET_PROTECT")
 
 
-def job_lends(environ: Environ = os.environ) -> bool:
-    """Whether this rank lends others its slots. Raises RendezvousError."""
-    asked = environ.get("HOCKET_PROTOCOL", "") or "lent"
-    if asked not in ("lent", "staged"):
-        raise RendezvousError(f'HOCKET_PROTOCOL is "{asked}"; it is lent (the default), or staged')
-    return asked == "lent"
+def job_protocol(environ: Environ = os.environ) -> str:
+    """What this rank lets others do with its memory, one of PROTOCOLS. Raises RendezvousError."""
+    asked = environ.get("HOCKET_PROTOCOL", "") or PROTOCOLS[0]
+    if asked not in PROTOCOLS:
+        raise RendezvousError(f'HOCKET_PROTOCOL is "{asked}"; it is lent (the default), staged, or offered')
+    return asked
 
 
 def names() -> set[str]:

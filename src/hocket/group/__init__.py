@@ -22,7 +22,7 @@ from ..calls.messages import Messages
 from ..calls.metrics import Metrics, collect
 from ..calls.objects import Objects
 from ..calls.session import Session
-from ..config import HOCKET_RUN, Config, Given, job_lends
+from ..config import HOCKET_RUN, Config, Given, job_protocol
 from ..deadline import Deadline
 from ..errors import HocketError, RendezvousError
 from ..launch import aftermath
@@ -95,8 +95,10 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         line = timeline()
         trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
-        if not job_lends():
-            native.endpoint.lend_nothing()
+        if (protocol := job_protocol()) == "staged":
+            native.endpoint.stage_all()
+        elif protocol == "offered":
+            native.endpoint.offer_all()
         native.topology = replace(native.topology, profile=_profile(links.profile))
         links.close_outboxes()
         near = [pid if place == links.places[rank] else 0 for pid, place in zip(links.pids, links.places, strict=True)]

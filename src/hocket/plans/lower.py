@@ -136,7 +136,8 @@ class _Lowering:
             self.weights.apply(front)
         self.users.enter(front)
         moves = self._mine(front)
-        self._send(step, [move for move in moves if move.sender == self.rank != move.receiver])
+        copied = not np.any(front.verb == REDUCE)
+        self._send(step, [move for move in moves if move.sender == self.rank != move.receiver], copied)
         self._receive(step, [move for move in moves if move.receiver == self.rank])
         self.users.leave()
 
@@ -147,7 +148,7 @@ class _Lowering:
             for verb, db, dr, dc, sb, sr, sc, count in np.stack(rows.columns(), axis=1).tolist()
         ]
 
-    def _send(self, step: int, moves: list[_Move]) -> None:
+    def _send(self, step: int, moves: list[_Move], copied: bool) -> None:
         """Reads what was there before the front: so all of its sends come before its receives."""
         once = _once(move.receiver for move in moves)
         multicast: dict[Span, Send] = {}
@@ -158,7 +159,7 @@ class _Lowering:
                 multicast[span].peers.append(peer)
                 multicast[span].put &= put
                 continue
-            send = Send(step, _mark(step, move.src), span, [peer], put=put)
+            send = Send(step, _mark(step, move.src), span, [peer], put=put, copied=copied)
             send.after = max((self.writer.get(self._home(slot), NOTHING) for slot in span.slots()), default=NOTHING)
             if peer in once:
                 multicast[span] = send

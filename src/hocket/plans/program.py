@@ -50,6 +50,7 @@ class Send:
     staged: bool = False  # overwritten in its own step, so that a view of it could not be awaited
     put: bool = False  # goes to the same place in the peers' `out`, which nobody but this rank reads or writes before
     home: int = NOTHING  # the receive of what its one peer makes of it: that can come back in its slot
+    copied: bool = False  # all who get it copy it, and fold nothing
 
 
 class Source(NamedTuple):
@@ -97,7 +98,10 @@ class Share:
             begin, end = ends[span.buf][span.chunk], ends[span.buf][span.chunk + span.chunks]
             return span.buf, int(begin), int(end - begin)
 
-        sends = [SendRow(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put, s.home) for s in self.sends]
+        sends = [
+            SendRow(s.step, s.mark, *place(s.span), s.peers, s.after, s.staged, s.put, s.home, s.copied)
+            for s in self.sends
+        ]
         receives = []
         for r in self.receives:
             sources = [
@@ -120,6 +124,7 @@ class SendRow(NamedTuple):
     staged: bool
     put: bool
     home: int
+    copied: bool
 
 
 class SourceRow(NamedTuple):
