@@ -143,7 +143,7 @@ WRONG = [
     ({"HOCKET_TIMEOUT": "soon"}, 'HOCKET_TIMEOUT is "soon", which is no number of seconds above zero'),
     ({"HOCKET_TIMEOUT": "0"}, 'HOCKET_TIMEOUT is "0"'),
     ({"HOCKET_TIMEOUT": "inf"}, 'HOCKET_TIMEOUT is "inf"'),
-    ({"HOCKET_PROTOCOL": "fast"}, 'HOCKET_PROTOCOL is "fast"; it is lent (the default), or staged'),
+    ({"HOCKET_PROTOCOL": "fast"}, 'HOCKET_PROTOCOL is "fast"; it is lent (the default), staged, or offered'),
     ({"HOCKET_TIMEOUT": "nan"}, 'HOCKET_TIMEOUT is "nan"'),
 ]
 

@@ -1,4 +1,5 @@
-"""HOCKET_PROTOCOL: whether two ranks lend each other slots. The bits of a sum are the same."""
+"""HOCKET_PROTOCOL: whether two ranks lend each other slots, and whether the kernel copies what is long from memory to
+memory. The bits of what comes of it are the same."""
 
 from __future__ import annotations
 
@@ -38,6 +39,83 @@ def test_bits_do_not_depend_on_it(hocket: Hocket) -> None:
     assert len(lent) == 9
 
 
+COPIES = """
+import numpy as np, hocket
+protocol = sys.argv[1]
+os.environ["HOCKET_PROTOCOL"] = ("offered", "staged", "lent", "offered")[rank] if protocol == "mixed" else protocol
+group = hocket.init(60)
+n = group.size
+def given(of, count, turn): return np.arange(count, dtype="f8") * (of + 2) + 1e6 * turn
+for turn, count in enumerate((30_000, 5, 60_001, 200_000, 4_000) * (2 if n > 2 else 12)):  # 44 calls are tried out
+    at = slice(rank * count, (rank + 1) * count)
+    all_of_it = np.concatenate([given(of, count, turn) for of in range(n)])
+    x = given(rank, count, turn)
+    assert (group.all_gather(x) == all_of_it).all(), count
+    whole = np.full(n * count, -1.0)
+    whole[at] = x
+    group.all_gather(whole[at], out=whole)
+    assert (whole == all_of_it).all(), count
+    whole[:] = rank
+    assert (group.all_to_all(all_of_it + rank) == np.concatenate([given(rank, count, turn) + of for of in range(n)])).all()
+    root = turn % n
+    out = x.copy() if rank == root else np.full(count, -1.0)
+    group.broadcast(x if rank == root else None, root=root, out=out)
+    x[:] = -2
+    assert (out == given(root, count, turn)).all(), count
+    got = group.scatter(all_of_it if rank == root else None, root=root, out=np.empty(count))
+    all_of_it[:] = -3
+    assert (got == given(rank, count, turn)).all(), count
+    joined = group.gather(got, root=root)
+    got[:] = -4
+    assert joined is None or (joined == np.concatenate([given(of, count, turn) for of in range(n)])).all(), count
+    total = group.all_reduce(given(rank, count, turn))
+    assert (total == sum(given(of, count, turn) for of in range(n))).all(), count
+if rank == 0: say("right")
+"""
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("protocol", ["lent", "staged", "offered", "mixed"])
+def test_what_is_copied_is_right_whatever_the_others_do(hocket: Hocket, size: int, protocol: str) -> None:
+    done = hocket.run("run", "-n", str(size), hocket.script(COPIES), protocol)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+REFUSED = """
+import ctypes
+import numpy as np, hocket
+group = hocket.init(20)
+x = np.arange(100_000) + rank
+def gather(): assert (group.all_gather(x).reshape(2, -1) - np.arange(100_000) == [[0], [1]]).all()
+def refuse():  # what not even the same user may read, and root's rights are given up
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)
+    assert not os.access("/proc/self/mem", os.R_OK)
+if sys.argv[1] == "at first": refuse()
+group.barrier()
+for _ in range(5): gather()
+if sys.argv[1] == "later":
+    refuse()
+    group.barrier()
+    try: gather()
+    except hocket.HocketError as error: say(f"rank {rank}: {type(error).__name__}: {error}")
+elif rank == 0: say("right")
+"""
+
+
+def test_where_the_kernel_may_not_copy_all_is_staged(hocket: Hocket) -> None:
+    done = hocket.run("run", "-n", "2", hocket.script(REFUSED), "at first", environ={"HOCKET_PROTOCOL": "offered"})
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+def test_what_the_kernel_refuses_later_is_told(hocket: Hocket) -> None:
+    """And nobody gets a wrong result; nor does it come to that where all is staged."""
+    done = hocket.run("run", "-n", "2", hocket.script(REFUSED), "later", environ={"HOCKET_PROTOCOL": "offered"})
+    assert "its memory cannot be copied: Operation not permitted (HOCKET_PROTOCOL=staged does" in done.stdout, done
+    staged = hocket.run("run", "-n", "2", hocket.script(REFUSED), "later", environ={"HOCKET_PROTOCOL": "staged"})
+    assert (staged.returncode, staged.stdout) == (0, ""), staged.stderr
+
+
 MIXED = """
 import numpy as np, hocket
 os.environ["HOCKET_PROTOCOL"] = ("staged", "lent")[rank]
@@ -54,7 +132,15 @@ def test_each_rank_may_have_its_own(hocket: Hocket) -> None:
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 
-@pytest.mark.parametrize(("asked", "said"), [("", "lend slots"), ("staged", "send sums back")])
-def test_info_says_which(hocket: Hocket, asked: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "sums", "copies"),
+    [
+        ("", "lend slots", "through slots or by the kernel"),
+        ("staged", "send sums back", "through slots:"),
+        ("offered", "lend slots", "by the kernel"),
+    ],
+)
+def test_info_says_which(hocket: Hocket, asked: str, sums: str, copies: str) -> None:
     facts = json.loads(hocket.run("info", "--json", environ={"HOCKET_PROTOCOL": asked}).stdout)
-    assert facts["two ranks"].startswith(said)
+    assert facts["two ranks"].startswith(sums)
+    assert facts["long copies"].startswith(copies)

@@ -33,6 +33,12 @@ def test_a_short_run(capfd: pytest.CaptureFixture[str]) -> None:
     storm("--trials", "400", "--seconds", "45", capfd=capfd)
 
 
+def test_a_short_run_of_what_is_offered(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where long messages are copied out of another process's own memory, which may be gone, or filled anew."""
+    monkeypatch.setenv("HOCKET_PROTOCOL", "offered")
+    storm("--trials", "200", "--seconds", "25", capfd=capfd)
+
+
 @pytest.mark.skipif(reason() != "", reason=reason())
 def test_hosts_that_are_cut_off(capfd: pytest.CaptureFixture[str]) -> None:
     """From one another, both ways or one, or for a moment. The seed is in the output."""

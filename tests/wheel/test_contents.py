@@ -11,6 +11,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from hocket import _core
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = "import sys; from scikit_build_core.build import build_{0}; print(build_{0}(sys.argv[1]{1}))"
 
@@ -26,6 +28,13 @@ def test_a_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {name.removeprefix("src/") for name in tracked() if name.startswith("src/")}
     assert {"hocket/py.typed", "hocket/tcl/package/pkgIndex.tcl", "hocket/plans/draw/web/page.html"} <= names
+
+
+def test_the_core_shows_nothing_but_its_beginning() -> None:
+    """Whatever it is linked with: names that another extension has, too, would else be shared with that."""
+    command = ["nm", "--dynamic", "--defined-only", "--format=posix", _core.__file__]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["PyInit__core"]
 
 
 def built(what: str, folder: Path, settings: str = "") -> Path:
