@@ -67,7 +67,7 @@ class Run {
   void choose() {
     offers_ = port_.offering == Port::all_offered;
     if (port_.offering != Port::what_is_faster || !program_.mutual) return;
-    tries_ = !program_.offering.is_known();
+    tries_ = program_.offering.tries();
     offers_ = program_.offering.begin();
     if (tries_) begun_ = Clock::now();
   }

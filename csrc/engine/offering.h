@@ -14,40 +14,51 @@ namespace hocket {
 constexpr uint64_t least_offered = 32 << 10;  // bytes of a message: for less a call of the kernel's is too much
 
 // Of one program: what is faster is a matter of the processor and the kernel, of how long messages are, and of who
-// sends at the same time. All ranks try the same way at the same time, as they make the same calls; but each decides
-// for itself, no other need know, and no bit of a result depends on it.
+// sends at the same time. All ranks try the same way at the same time, as they make the same calls, and then do as rank
+// 0 has found best, from the end of the same call on. No bit of a result depends on it, nor need all keep to it.
 class Offering {
  public:
-  static constexpr unsigned unseen = 4;    // calls, in which memory is touched for the first time, and mapped
-  static constexpr unsigned trials = 40;   // calls, in turns: staged, offered, offered, staged
+  enum Found : uint32_t { unknown, staged, offered };
+
+  static constexpr unsigned unseen = 4;  // calls, in which memory is touched for the first time, and mapped
+  static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
+  static constexpr unsigned trials = 64;   // calls, in turns: staged, offered, offered, staged
   static constexpr double clearly = 0.95;  // of the time that staging takes
 
-  bool is_known() const { return calls_ == unseen + trials; }
+  bool tries() const { return settled_ == unknown && calls_ < unseen + trials; }
 
   // Whether the next call offers.
   bool begin() {
-    if (is_known()) return offers_;
+    if (!tries()) return settled_ == offered;
     const unsigned number = calls_++;
-    return number >= unseen && (number % 4 == 1 || number % 4 == 2);
+    return number >= unseen && ((number - unseen) / turn + 1) % 4 / 2 != 0;
   }
 
   // How long that call has taken, if it was one of the first and has come to its end.
-  void tell(bool offered, Clock::duration time) {
+  void tell(bool is_offered, Clock::duration time) {
     if (calls_ <= unseen) return;
-    times_[offered][told_[offered]++] = time;
-    if (is_known()) offers_ = std::chrono::duration<double>(middle(true)) < clearly * middle(false);
+    if ((calls_ - unseen - 1) % turn != 0) times_[is_offered][told_[is_offered]++] = time;
+    if (tries() || told_[false] == 0 || told_[true] == 0) return;
+    found_ = std::chrono::duration<double>(middle(true)) < clearly * middle(false) ? offered : staged;
+  }
+
+  // What it has found out, and what all do once that is told.
+  Found found() const { return found_; }
+  void settle(uint32_t found_by_first) {
+    if (found_by_first != unknown) settled_ = found_by_first;
   }
 
  private:
-  Clock::duration middle(bool offered) {
-    const auto begin = times_[offered].begin();
-    const auto found = begin + told_[offered] / 2;
-    std::nth_element(begin, found, begin + told_[offered]);
+  Clock::duration middle(bool is_offered) {
+    const auto begin = times_[is_offered].begin();
+    const auto found = begin + told_[is_offered] / 2;
+    std::nth_element(begin, found, begin + told_[is_offered]);
     return *found;
   }
 
   unsigned calls_ = 0;
-  bool offers_ = false;
+  Found found_ = unknown;
+  uint32_t settled_ = unknown;
   std::array<std::array<Clock::duration, trials>, 2> times_{};
   std::array<unsigned, 2> told_{};
 };

@@ -267,47 +267,64 @@ void test_offers() {
   }
 }
 
-// Of the first calls those in the middle of each four are offered; the medians of both decide, if by more than chance.
+// Both ways take turns, of which the first call does not count; the medians of both decide, if by more than chance.
+// What is done then is what is settled.
 void test_offering() {
   using std::chrono::nanoseconds;
-  const auto choice_of = [](auto&& time) {
+  const auto found_of = [](auto&& time) {
     Offering offering;
     for (unsigned i = 0; i < Offering::unseen + Offering::trials; ++i) {
-      check(!offering.is_known(), "chosen before call ", i);
+      check(offering.tries() && offering.found() == Offering::unknown, "found before call ", i);
       const bool offered = offering.begin();
-      check(offered == (i >= Offering::unseen && (i % 4 == 1 || i % 4 == 2)), "another turn at call ", i);
-      offering.tell(offered, nanoseconds(i < Offering::unseen ? (offered ? 1 : 1000000) : time(i, offered)));
+      const unsigned turn = (i - Offering::unseen) / Offering::turn % 4;
+      check(offered == (i >= Offering::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
+      const bool is_first = (i - Offering::unseen) % Offering::turn == 0;
+      offering.tell(offered, nanoseconds(i < Offering::unseen || is_first ? 1000000 * offered : time(i, offered)));
     }
-    check(offering.is_known(), "not chosen");
-    const bool chosen = offering.begin();
-    for (int i = 0; i < 100; ++i) check(offering.begin() == chosen, "chosen twice");
-    return chosen;
+    check(!offering.tries(), "still tries");
+    for (const auto settled : {Offering::unknown, Offering::offered, Offering::staged, Offering::offered}) {
+      offering.settle(settled);
+      offering.settle(Offering::unknown);  // by who does not know
+      check(offering.begin() == (settled == Offering::offered), "does not do what is settled");
+    }
+    return offering.found();
   };
-  check(choice_of([](unsigned, bool offered) { return offered ? 900 : 1000; }), "what takes less is not chosen");
-  check(!choice_of([](unsigned, bool offered) { return offered ? 1100 : 1000; }), "what takes longer is chosen");
-  check(!choice_of([](unsigned, bool offered) { return offered ? 990 : 1000; }), "what hardly takes less is chosen");
-  check(choice_of([](unsigned i, bool offered) { return i % 3 == 0 ? 1000000
-                                                        : offered  ? 900
-                                                                   : 1000; }),
-        "noise counts");
-  check(!choice_of([](unsigned, bool) { return 0; }), "a clock that stands still chooses");
+  const auto slower = [](unsigned, bool offered) { return offered ? 1100 : 1000; };
+  const auto hardly = [](unsigned, bool offered) { return offered ? 990 : 1000; };
+  const auto faster = [](unsigned, bool offered) { return offered ? 900 : 1000; };
+  const auto noisy = [&](unsigned i, bool offered) { return i % 3 == 0 ? 1000000 : faster(i, offered); };
+  check(found_of(faster) == Offering::offered, "what takes less is not chosen");
+  check(found_of(slower) == Offering::staged, "what takes longer is chosen");
+  check(found_of(hardly) == Offering::staged, "what hardly takes less is chosen");
+  check(found_of(noisy) == Offering::offered, "noise counts");
+  check(found_of([](unsigned, bool) { return 0; }) == Offering::staged, "a clock that stands still chooses");
+  Offering unheard;  // of calls that all failed
+  while (unheard.tries()) unheard.begin();
+  check(!unheard.begin() && unheard.found() == Offering::unknown, "found without a trial");
 }
 
-// Each rank finds it out for itself, while results are right; but not of what goes one way.
+// Half of the trials are offered, and results are right; but nothing is of what goes one way.
 void test_offers_on_trial() {
   Case c{.plan = ring(2), .sizes = {51, 51}, .weather = {.seed = kSeed, .offers = 100}};
   c.calls = 2 * (Offering::unseen + Offering::trials);
   std::vector<Program> programs = programs_of(c);
   std::vector<Memory> ranks = draw(c);
-  const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster);
-  for (int rank = 0; rank < 2; ++rank) {
-    check(programs[rank].mutual && programs[rank].offering.is_known(), c, "rank ", rank, " has not chosen");
-    const size_t rest = c.calls - Offering::unseen - Offering::trials;
-    const size_t tried = Offering::trials / 2, chosen = programs[rank].offering.begin() ? rest : 0;
-    check(ends[rank].offered == tried + chosen, c, "rank ", rank, " offered ", ends[rank].offered);
-    check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+  for (const bool settled : {false, true}) {
+    if (settled) {
+      programs = programs_of(c);
+      ranks = draw(c);
+      for (Program& program : programs) program.offering.settle(Offering::offered);
+    }
+    const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster);
+    for (int rank = 0; rank < 2; ++rank) {
+      check(programs[rank].mutual && (programs[rank].offering.found() == Offering::unknown) == settled, c, "rank ",
+            rank);
+      const size_t offered = settled ? c.calls : Offering::trials / 2;
+      check(ends[rank].offered == offered, c, "rank ", rank, " offered ", ends[rank].offered);
+      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+    }
   }
-  c.plan = tree(2);  // of which the root learns nothing by its own time
+  c.plan = tree(2);
   c.sizes = {51, 51};
   programs = programs_of(c);
   ranks = draw(c);

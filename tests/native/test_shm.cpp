@@ -284,8 +284,9 @@ constexpr unsigned nobody = 0, all = ~0u;
 // those in `offers` offer all they can: so many messages they did. All believe that the others are in the process
 // `pid`.
 uint64_t test_case(const Case& c, uint64_t slots, unsigned views, unsigned stages = nobody, unsigned offers = nobody,
-                   int32_t pid = 0) {
+                   int32_t pid = 0, const std::function<void(std::vector<Program>&)>& prepare = {}) {
   std::vector<Program> programs = programs_of(c);
+  if (prepare) prepare(programs);
   std::vector<Memory> ranks = draw(c);
   Host host(c.plan.size, slots);
   for (int rank = 0; rank < c.plan.size; ++rank) programs[rank].unheard = programs[rank].untold = host.peers_of(rank);
@@ -386,6 +387,25 @@ void test_offers() {
         }
       }
     }
+  }
+}
+
+// All do as rank 0 has found best, from the end of the call on that it entered with that; whatever they found.
+void test_all_do_as_the_first() {
+  const auto find = [](Offering& offering, bool offers) {
+    while (offering.tries()) {
+      const bool offered = offering.begin();
+      offering.tell(offered, std::chrono::nanoseconds(offered == offers ? 1000 : 2000));
+    }
+  };
+  for (const bool offers : {false, true}) {
+    Case c{.plan = two_shot(3), .sizes = Sizes(3, least_offered / 8), .weather = {.seed = kSeed}, .calls = 6};
+    const uint64_t offered =
+        test_case(c, 1 << 20, nobody, nobody, nobody, static_cast<int32_t>(getpid()), [&](auto& programs) {
+          for (int rank = 0; rank < 3; ++rank) find(programs[rank].offering, (rank == 0) == offers);
+        });
+    const uint64_t messages = 3 * 5;  // one of each rank to both others, once the first call is over
+    check(offered == (offers ? messages : 0), c, offered, " offered, where the first one found that ", offers);
   }
 }
 
@@ -566,6 +586,7 @@ int main() {
   test_anything();
   test_loans();
   test_offers();
+  test_all_do_as_the_first();
   test_wakes();
   test_wakes_for_room();
   test_wakes_for_calls();
