@@ -46,7 +46,7 @@ os.environ["HOCKET_PROTOCOL"] = ("offered", "staged", "lent", "offered")[rank] i
 group = hocket.init(60)
 n = group.size
 def given(of, count, turn): return np.arange(count, dtype="f8") * (of + 2) + 1e6 * turn
-for turn, count in enumerate((30_000, 5, 60_001, 200_000, 4_000) * (2 if n > 2 else 12)):  # 44 calls are tried out
+for turn, count in enumerate((30_000, 5, 60_001, 200_000, 4_000) * 2 + (20_000,) * 80):  # of 68 it is found out
     at = slice(rank * count, (rank + 1) * count)
     all_of_it = np.concatenate([given(of, count, turn) for of in range(n)])
     x = given(rank, count, turn)
@@ -56,7 +56,8 @@ for turn, count in enumerate((30_000, 5, 60_001, 200_000, 4_000) * (2 if n > 2 e
     group.all_gather(whole[at], out=whole)
     assert (whole == all_of_it).all(), count
     whole[:] = rank
-    assert (group.all_to_all(all_of_it + rank) == np.concatenate([given(rank, count, turn) + of for of in range(n)])).all()
+    parts = np.concatenate([given(rank, count, turn) + of for of in range(n)])
+    assert (group.all_to_all(all_of_it + rank) == parts).all(), count
     root = turn % n
     out = x.copy() if rank == root else np.full(count, -1.0)
     group.broadcast(x if rank == root else None, root=root, out=out)

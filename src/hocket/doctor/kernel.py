@@ -129,9 +129,12 @@ def _copy() -> None:
 
 
 def judge_reading(facts: Reading) -> list[Finding]:
-    """Forbidden by a filter, or by Yama to all but root. hocket does not need it, but what is used beside it does."""
+    """Forbidden by a filter, or by Yama to all but root. hocket does without, and what is used beside it may not."""
     made = warning if facts.ucx else note
-    why = "hocket does without; UCX's cma, and py-spy behind hocket status --stacks, read other processes' memory"
+    why = (
+        "hocket stages long messages then, even where the kernel would copy them faster; UCX's cma, and py-spy behind "
+        "hocket status --stacks, read other processes' memory, too"
+    )
     if facts.refused:
         return made("process_vm_readv", f"process_vm_readv is forbidden ({facts.refused})", why, _SECCOMP)
     if facts.scope not in ("", "0") and not facts.root:
