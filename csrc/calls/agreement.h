@@ -17,8 +17,8 @@ class Agreement {
 
   // Texts are kept by fingerprint; their first line is what an error prints of a call.
   virtual void describe(uint64_t fingerprint, const std::string& text) = 0;
-  // The next call, with the output here; returns its number. `found` is what this rank has found out about such calls, 0
-  // for nothing.
+  // The next call, with the output here; returns its number. `found` is what this rank has found out about such calls,
+  // 0 for nothing.
   virtual uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr, uint32_t found = 0) = 0;
   virtual uint64_t number() const = 0;
   virtual std::string title() const = 0;
