@@ -65,13 +65,12 @@ struct Outbox {
     std::atomic<uint32_t> found;  // what it had found out about such calls
   };
   struct alignas(line) Count {
-    std::atomic<uint64_t> read;  // messages from that peer, all in all
-    std::atomic<int32_t> pid;    // of that peer, where it runs on this host
-    std::atomic<int32_t> duel;   // where it does, and has a higher rank: 1 + which of the two has put out the other
-    std::atomic<uint32_t>
-        may_read;  // whether the kernel lets this rank copy from that peer's memory, as far as it tried
+    std::atomic<uint64_t> read;      // messages from that peer, all in all
+    std::atomic<int32_t> pid;        // of that peer, where it runs on this host
+    std::atomic<int32_t> duel;       // where it does, and has a higher rank: 1 + which of the two has put out the other
+    std::atomic<uint32_t> may_read;  // where it does: whether the kernel was seen to let this rank copy its memory
   };
-  struct Beacon {  // a number in memory of this rank's own, and where: who can copy it, can copy what is offered
+  struct Beacon {  // what foreign.h takes for one: who can copy it, can copy what is offered
     std::atomic<uint64_t> number, address;
   };
   struct Text {
