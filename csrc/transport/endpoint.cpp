@@ -220,7 +220,7 @@ bool Endpoint::copy_offered(int peer, const Message& message, std::byte* to) {
   check(peer, Deadline::max());
   if (error == ESRCH) return false;
   throw Failure{Failure::internal, peer,
-                std::string("its memory cannot be copied: ") + std::strerror(error) +
+                "the memory of rank " + std::to_string(peer) + " cannot be copied: " + std::strerror(error) +
                     " (HOCKET_PROTOCOL=staged does without that)"};
 }
 

@@ -234,13 +234,14 @@ def over_and_over(group: Any, signs: Signs, collective: str, place: str, count: 
 @pytest.mark.parametrize("place", ["arena", "plain", "offered"])
 @pytest.mark.parametrize(("collective", "root"), [(name, root) for name in ROOTS for root in ROOTS[name]])
 def test_a_stopped_rank_that_wakes_writes_nothing(
-    own: Own, signs: Signs, collective: str, root: int, place: str, monkeypatch: pytest.MonkeyPatch
+    own: Own, signs: Signs, collective: str, root: int, place: str
 ) -> None:
     """Stopped at whatever moment it is in: most of the time is that of moving 4 MiB. What is offered it reads from
     rank 0's own memory, when that has been filled anew."""
+    world = own(2)
     if place == "offered":
-        monkeypatch.setenv("HOCKET_PROTOCOL", "offered")
-    stop_and_wake(own(2), signs, collective, "arena" if place == "arena" else "plain", SIZES[2], root)
+        world.variables["HOCKET_PROTOCOL"] = "offered"
+    stop_and_wake(world, signs, collective, "arena" if place == "arena" else "plain", SIZES[2], root)
 
 
 @pytest.mark.parametrize(

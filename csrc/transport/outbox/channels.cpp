@@ -50,7 +50,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.slot_bytes = slots[peer];
     c.behind_wire = bell.is_behind_wire(peer);
     c.may_read_us = &box.counts()[rank].may_read;
-    c.tried = peer == rank || c.behind_wire;
+    is_one_host_ &= !c.behind_wire;
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
   own.beacon.number.store(number_, std::memory_order_relaxed);
@@ -176,11 +176,11 @@ bool Channels::in_arena(const std::byte* data, uint64_t bytes) const {
   return data >= arena_ && data != nullptr && data + bytes <= arena_ + arena_bytes_;
 }
 
+// Not in a group of several hosts: there a rank that was given up may complete a call for a while, if another one has
+// (settlement.h), and what was offered to it may be filled anew by then.
 bool Channels::offers(Peers peers, const std::byte* data, uint64_t bytes) const {
-  const auto may_read = [this](int peer) {
-    return !channels_[peer].behind_wire && channels_[peer].may_read_us->load(std::memory_order_acquire) != 0;
-  };
-  return bytes >= least_offered && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
+  const auto may_read = [this](int peer) { return channels_[peer].may_read_us->load(std::memory_order_acquire) != 0; };
+  return bytes >= least_offered && is_one_host_ && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
 }
 
 // What has come from there is long, and the next one could be offered.
@@ -280,7 +280,7 @@ bool Channels::peek(int peer, Message& message) {
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
-  if (!c.tried && d.bytes >= least_offered) try_to_read(peer);
+  if (!c.tried && d.bytes >= least_offered && is_one_host_) try_to_read(peer);
   if (in_slots) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
   message.data = (in_slots ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;

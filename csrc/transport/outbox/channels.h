@@ -83,6 +83,7 @@ class Channels : public Port {
   const std::vector<Outbox*> boxes_;
   const int rank_;
   const uint64_t number_;  // of the beacon
+  bool is_one_host_ = true;
   Bell& bell_;
   Board& board_;
   const uint64_t slots_, arena_bytes_;
