@@ -23,7 +23,8 @@ class Offering {
   static constexpr unsigned unseen = 4;  // calls, in which memory is touched for the first time, and mapped
   static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
   static constexpr unsigned trials = 64;   // calls, in turns: staged, offered, offered, staged
-  static constexpr double clearly = 0.95;  // of the time that staging takes
+  static constexpr double clearly = 0.95;  // of the time that staging takes,
+  static constexpr double surely = 0.2;    // or so much less or more than that after the first four turns
 
   bool tries() const { return settled_ == unknown && calls_ < unseen + trials; }
 
@@ -34,12 +35,20 @@ class Offering {
     return number >= unseen && ((number - unseen) / turn + 1) % 4 / 2 != 0;
   }
 
-  // How long that call has taken, if it was one of the first and has come to its end.
+  // How long that call has taken, if it was one of the first and has come to its end. After each four turns it may be
+  // clear enough; the trials go on until it is settled, since rank 0 may not be as sure.
   void tell(bool is_offered, Clock::duration time) {
-    if (calls_ <= unseen) return;
-    if ((calls_ - unseen - 1) % turn != 0) times_[is_offered][told_[is_offered]++] = time;
-    if (tries() || told_[false] == 0 || told_[true] == 0) return;
-    found_ = std::chrono::duration<double>(middle(true)) < clearly * middle(false) ? offered : staged;
+    if (calls_ <= unseen || found_ != unknown) return;
+    const unsigned trial = calls_ - unseen;
+    if (trial % turn != 1) times_[is_offered][told_[is_offered]++] = time;
+    if (trial % (4 * turn) != 0 || told_[false] == 0 || told_[true] == 0) return;
+    const std::chrono::duration<double> by_offers = middle(true), staging = middle(false);
+    const double doubt = trial == trials ? 0 : surely * 4 * turn / trial;
+    if (by_offers < (clearly - doubt) * staging) {
+      found_ = offered;
+    } else if (by_offers >= (clearly + doubt) * staging) {
+      found_ = staged;
+    }
   }
 
   // What it has found out, and what all do once that is told.

@@ -271,10 +271,13 @@ void test_offers() {
 // What is done then is what is settled.
 void test_offering() {
   using std::chrono::nanoseconds;
-  const auto found_of = [](auto&& time) {
+  unsigned found_at = 0;  // the first call before which it was known
+  const auto found_of = [&](auto&& time) {
     Offering offering;
+    found_at = 0;
     for (unsigned i = 0; i < Offering::unseen + Offering::trials; ++i) {
-      check(offering.tries() && offering.found() == Offering::unknown, "found before call ", i);
+      check(offering.tries(), "tries no more before call ", i);
+      if (offering.found() != Offering::unknown && found_at == 0) found_at = i;
       const bool offered = offering.begin();
       const unsigned turn = (i - Offering::unseen) / Offering::turn % 4;
       check(offered == (i >= Offering::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
@@ -293,7 +296,14 @@ void test_offering() {
   const auto hardly = [](unsigned, bool offered) { return offered ? 990 : 1000; };
   const auto faster = [](unsigned, bool offered) { return offered ? 900 : 1000; };
   const auto noisy = [&](unsigned i, bool offered) { return i % 3 == 0 ? 1000000 : faster(i, offered); };
-  check(found_of(faster) == Offering::offered, "what takes less is not chosen");
+  constexpr unsigned four_turns = 4 * Offering::turn;
+  check(found_of(faster) == Offering::offered && found_at == 0, "what takes less is not chosen at the end");
+  const auto twice = [](unsigned, bool offered) { return offered ? 500 : 1000; };
+  check(found_of(twice) == Offering::offered && found_at == Offering::unseen + four_turns, "is unsure of a half");
+  const auto half = [](unsigned, bool offered) { return offered ? 2000 : 1000; };
+  check(found_of(half) == Offering::staged && found_at == Offering::unseen + four_turns, "is unsure of the double");
+  const auto sixth = [](unsigned, bool offered) { return offered ? 840 : 1000; };
+  check(found_of(sixth) == Offering::offered && found_at == Offering::unseen + 2 * four_turns, "is unsure of a sixth");
   check(found_of(slower) == Offering::staged, "what takes longer is chosen");
   check(found_of(hardly) == Offering::staged, "what hardly takes less is chosen");
   check(found_of(noisy) == Offering::offered, "noise counts");
