@@ -24,7 +24,7 @@ class Board {
   // Whether that is new here.
   bool describe(uint64_t fingerprint, const std::string& text);
   // `place` is 1 + where the output lies in the arena; 0: not there.
-  uint64_t enter(uint64_t fingerprint, uint64_t place, uint32_t found);
+  uint64_t enter(uint64_t fingerprint, uint64_t place, uint32_t found = 0);
   uint64_t number() const { return call_.load(std::memory_order_relaxed); }
   std::string title() const { return title(rank_, number()); }
   // What that call of a rank is, if it is one of its last.
