@@ -4,10 +4,15 @@ memory. The bits of what comes of it are the same."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
-from launching import Hocket
+from launching import SOURCE, Hocket
+
+TESTS = Path(__file__).resolve().parents[1]
 
 SUMS = """
 import hashlib, json
@@ -84,20 +89,16 @@ def test_what_is_copied_is_right_whatever_the_others_do(hocket: Hocket, size: in
 
 
 REFUSED = """
-import ctypes
 import numpy as np, hocket
+from unreadable import become_unreadable
 group = hocket.init(20)
 x = np.arange(100_000) + rank
 def gather(): assert (group.all_gather(x).reshape(2, -1) - np.arange(100_000) == [[0], [1]]).all()
-def refuse():  # what not even the same user may read, and root's rights are given up
-    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
-    if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)
-    assert not os.access("/proc/self/mem", os.R_OK)
-if sys.argv[1] == "at first": refuse()
+if sys.argv[1] == "at first": become_unreadable()
 group.barrier()
 for _ in range(5): gather()
 if sys.argv[1] == "later":
-    refuse()
+    become_unreadable()
     group.barrier()
     try: gather()
     except hocket.HocketError as error: say(f"rank {rank}: {type(error).__name__}: {error}")
@@ -105,19 +106,24 @@ elif rank == 0: say("right")
 """
 
 
+def refused(hocket: Hocket, when: str, protocol: str) -> subprocess.CompletedProcess[str]:
+    environ = {"HOCKET_PROTOCOL": protocol, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
+    return hocket.run("run", "-n", "2", hocket.script(REFUSED), when, environ=environ)
+
+
 def test_where_the_kernel_may_not_copy_all_is_staged(hocket: Hocket) -> None:
-    done = hocket.run("run", "-n", "2", hocket.script(REFUSED), "at first", environ={"HOCKET_PROTOCOL": "offered"})
+    done = refused(hocket, "at first", "offered")
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 
 
 def test_what_the_kernel_refuses_later_is_told(hocket: Hocket) -> None:
     """And nobody gets a wrong result; nor does it come to that where all is staged."""
-    done = hocket.run("run", "-n", "2", hocket.script(REFUSED), "later", environ={"HOCKET_PROTOCOL": "offered"})
-    refused = r"the memory of rank (0|1) cannot be copied: Operation not permitted \(HOCKET_PROTOCOL=staged does"
-    told = re.search(r"^rank (0|1): .*" + refused, done.stdout, re.MULTILINE)
+    done = refused(hocket, "later", "offered")
+    words = r"the memory of rank (0|1) cannot be copied: Operation not permitted \(HOCKET_PROTOCOL=staged does"
+    told = re.search(r"^rank (0|1): .*" + words, done.stdout, re.MULTILINE)
     assert told, done
     assert told[1] != told[2]
-    staged = hocket.run("run", "-n", "2", hocket.script(REFUSED), "later", environ={"HOCKET_PROTOCOL": "staged"})
+    staged = refused(hocket, "later", "staged")
     assert (staged.returncode, staged.stdout) == (0, ""), staged.stderr
 
 
