@@ -15,8 +15,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
   const uint64_t landings = port.listens ? port.landings() : 0;
   try {
     agreement.describe(call.fingerprint, program.text);
-    const uint64_t number =
-        agreement.enter(call.fingerprint, call.out, program.offers ? program.offering.found() : Offering::unknown);
+    const uint64_t number = agreement.enter(call.fingerprint, call.out, program.offering.found());
     FAILPOINT(entered);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
     run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,

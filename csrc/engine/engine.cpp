@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "engine/chores.h"
 #include "engine/cursor.h"
@@ -213,7 +214,7 @@ class Run {
     if (ahead_) look_ahead();
     if (!gather(r, segment, bytes)) return false;
     if (beside && r.passed_on && borrowed_ == nullptr) return false;
-    if (offered_.offered && !copy_offered(r)) return false;
+    if (is_offered_ && !copy_offered(r, bytes)) return false;
     FAILPOINT(collected);
     fold(r, segment, bytes);
     return true;
@@ -261,7 +262,7 @@ class Run {
     const size_t k = r.sources.size();
     program_.sources.resize(k);
     borrowed_ = nullptr;
-    offered_.offered = false;
+    is_offered_ = false;
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
@@ -279,18 +280,18 @@ class Run {
       }
       program_.sources[i] = message.data;
       if (message.lent) borrow(r, message);
-      if (message.offered) offered_ = message;
+      is_offered_ |= message.offered;
     }
     return true;
   }
 
   // To where it goes, and it is its own source from there on.
-  bool copy_offered(const Receive& r) {
+  bool copy_offered(const Receive& r, uint64_t bytes) {
     if (r.sources.size() != 1) throw Failure{Failure::internal, -1, "memory was offered to who does not only copy it"};
     std::byte* const to = at(r.to) + receives_.offset();
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
-    program_.sources[0] = to;
-    if (port_.copy_offered(r.sources[0].peer, offered_, to)) return true;
+    const auto* const from = static_cast<const std::byte*>(std::exchange(program_.sources[0], to));
+    if (port_.copy_offered(r.sources[0].peer, from, to, bytes)) return true;
     blocker_ = r.sources[0].peer;
     return false;
   }
@@ -412,9 +413,9 @@ class Run {
   std::optional<bool> turns_;
   bool offers_ = false, tries_ = false;  // what is copied, where it lies; whether that is being found out
   Clock::time_point begun_;              // if it is
-  Message offered_{};                    // of the receive that is being made, if it is offered
-  // Of the receive that is being made: the next send, of the same, whether that is put, and a second place for the
-  // result; and the slot of its message, if that was lent.
+  // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
+  // and a second place for the result; and the slot of its message, if that was lent.
+  bool is_offered_ = false;
   const Send* next_ = nullptr;
   bool direct_ = false;
   std::byte *also_ = nullptr, *borrowed_ = nullptr;

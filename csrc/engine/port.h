@@ -73,7 +73,9 @@ class Port : public Waiter {
   virtual uint64_t posted(int /*peer*/) const { return 0; }
   virtual bool consumed(int /*peer*/, uint64_t /*count*/) { return true; }
   // Copies what `peer` has offered. False: its process is gone.
-  virtual bool copy_offered(int /*peer*/, const Message& /*message*/, std::byte* /*to*/) { return false; }
+  virtual bool copy_offered(int /*peer*/, const std::byte* /*from*/, std::byte* /*to*/, uint64_t /*bytes*/) {
+    return false;
+  }
   // Told, where it `listens`, of each message before it is peeked at, in the order of its channel. What comes after
   // that may be received at `to`: memory of so many bytes, which nobody reads or writes until the message is released
   // or the call has failed. Null: anywhere.

@@ -13,7 +13,6 @@
 #include "transport/outbox/layout.h"
 #include "transport/outbox/stream.h"
 #include "transport/outbox/text.h"
-#include "transport/shm/foreign.h"
 #include "wait/failpoint.h"
 #include "wait/fork.h"
 
@@ -214,8 +213,8 @@ void Endpoint::give_back(uint64_t begin, uint64_t bytes) {
 }
 
 // Who has given up may have given its memory back.
-bool Endpoint::copy_offered(int peer, const Message& message, std::byte* to) {
-  const int error = copy_from(peer, message.data, to, message.bytes);
+bool Endpoint::copy_offered(int peer, const std::byte* from, std::byte* to, uint64_t bytes) {
+  const int error = copy_from(peer, from, to, bytes);
   if (error == 0) return true;
   check(peer, Deadline::max());
   if (error == ESRCH) return false;

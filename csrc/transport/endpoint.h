@@ -145,7 +145,7 @@ class Endpoint : private Parts, public Channels, public Agreement {
   Ranks absent();
   Settlement::Outcome settle(int round, const Failure& found, const Ranks& lost, Clock::duration patience);
 
-  bool copy_offered(int peer, const Message& message, std::byte* to) override;
+  bool copy_offered(int peer, const std::byte* from, std::byte* to, uint64_t bytes) override;
   void expect(int peer, Label label, std::byte* to, uint64_t bytes) override;
   uint64_t landings() const override;
   void hear(int peer) override;

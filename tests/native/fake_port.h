@@ -49,7 +49,7 @@ struct End {
   size_t operations = 0;  // posts and releases
   size_t fused = 0;       // posts of what was reserved between a peek() and its release()
   size_t viewed = 0;      // posts of views
-  size_t offered = 0;     // of those, what only its sender can show
+  size_t offered = 0;     // posts of what was offered
   size_t put = 0;         // posts of what was put
   size_t lent = 0;        // posts of what was lent
   size_t landed = 0;      // messages received where they were expected
@@ -90,7 +90,7 @@ class World {
     uint64_t bytes;
     Label label;
     unsigned hidden;  // polls until it shows itself
-    bool offered;
+    bool offered = false;
   };
   struct Output {  // of the call that a rank has entered last
     uint64_t call = 0;
@@ -177,7 +177,7 @@ class FakePort : public Port {
     std::shared_ptr<World::Slot> slot(new World::Slot{std::move(reserved_), bytes, &world_.staged_[rank_], lends_});
     if (lends_) lent_.push_back(slot);
     end_.lent += lends_;
-    send(peers, {slot, slot->data.get(), bytes, label, 0, false});
+    send(peers, {slot, slot->data.get(), bytes, label, 0});
   }
 
   bool reachable(Peers, const std::byte*, uint64_t bytes) const override {
@@ -189,16 +189,16 @@ class FakePort : public Port {
   }
 
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
-    return show(peers, {nullptr, data, bytes, label, 0, false}, end_.viewed);
+    return show(peers, {nullptr, data, bytes, label, 0}, end_.viewed);
   }
 
   bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
     return show(peers, {nullptr, data, bytes, label, 0, true}, end_.offered);
   }
 
-  bool copy_offered(int peer, const Message& message, std::byte* to) override {
+  bool copy_offered(int peer, const std::byte*, std::byte* to, uint64_t bytes) override {
     if (refuses()) return false;
-    std::memcpy(to, world_.channel(peer, rank_).queue.front().data, message.bytes);
+    std::memcpy(to, world_.channel(peer, rank_).queue.front().data, bytes);
     return true;
   }
 
@@ -218,7 +218,7 @@ class FakePort : public Port {
     ++end_.put;
     reserved_.reset();
     const int32_t to[] = {peer};
-    send(to, {nullptr, written, bytes, label, 0, false});
+    send(to, {nullptr, written, bytes, label, 0});
   }
 
   int laggard() const override { return laggard_; }

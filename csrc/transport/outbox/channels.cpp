@@ -49,7 +49,6 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.slots = box.slots(size);
     c.slot_bytes = slots[peer];
     c.behind_wire = bell.is_behind_wire(peer);
-    c.may_read_us = &box.counts()[rank].may_read;
     is_one_host_ &= !c.behind_wire;
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
   }
@@ -179,7 +178,9 @@ bool Channels::in_arena(const std::byte* data, uint64_t bytes) const {
 // Not in a group of several hosts: there a rank that was given up may complete a call for a while, if another one has
 // (settlement.h), and what was offered to it may be filled anew by then.
 bool Channels::offers(Peers peers, const std::byte* data, uint64_t bytes) const {
-  const auto may_read = [this](int peer) { return channels_[peer].may_read_us->load(std::memory_order_acquire) != 0; };
+  const auto may_read = [this](int peer) {
+    return boxes_[peer]->counts()[rank_].may_read.load(std::memory_order_acquire) != 0;
+  };
   return bytes >= least_offered && is_one_host_ && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
 }
 
@@ -201,16 +202,18 @@ int Channels::copy_from(int peer, const std::byte* from, std::byte* to, uint64_t
 }
 
 bool Channels::post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
-  reserved_ = head_;
-  if (!room(peers, head_)) return false;
-  publish(peers, bytes, label, Descriptor::view, data - arena_);
-  return true;
+  return show(peers, bytes, label, Descriptor::view, data - arena_);
 }
 
 bool Channels::post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
+  return show(peers, bytes, label, Descriptor::offered, reinterpret_cast<uintptr_t>(data));
+}
+
+// What takes no slots.
+bool Channels::show(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset) {
   reserved_ = head_;
   if (!room(peers, head_)) return false;
-  publish(peers, bytes, label, Descriptor::offered, reinterpret_cast<uintptr_t>(data));
+  publish(peers, bytes, label, kind, offset);
   return true;
 }
 

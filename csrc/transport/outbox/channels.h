@@ -63,13 +63,12 @@ class Channels : public Port {
     uint64_t slot_bytes;
     uint64_t mapped;  // of the slots' pages, known to be mapped here
     bool behind_wire;
-    const std::atomic<uint32_t>* may_read_us;  // whether the kernel lets it
-    bool tried = false;                        // whether it lets us
-    std::byte* arena;                          // the peer's
-    uint64_t sent = 0;                         // messages posted
-    uint64_t seen_read = 0;                    // of these, known to be read
-    uint64_t received = 0;                     // messages released
-    std::array<uint64_t, depth> begin{};       // where in our slots each posted message begins
+    bool tried = false;                   // to copy its memory
+    std::byte* arena;                     // the peer's
+    uint64_t sent = 0;                    // messages posted
+    uint64_t seen_read = 0;               // of these, known to be read
+    uint64_t received = 0;                // messages released
+    std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
   };
 
   std::byte* reserve_slots(Peers peers, uint64_t bytes);
@@ -78,6 +77,7 @@ class Channels : public Port {
   bool room(Peers peers, uint64_t end);
   int reader_of_tail() const;
   void try_to_read(int peer);
+  bool show(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
   void publish(Peers peers, uint64_t bytes, Label label, uint32_t kind, uint64_t offset);
 
   const std::vector<Outbox*> boxes_;
