@@ -60,7 +60,7 @@ class Run {
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
-    if (tries_) program_.offering.tell(offers_, Clock::now() - begun_);
+    if (tries_) program_.offering.tell(offers_, Clock::now() - begun_, port_.shares_core(-1));
   }
 
  private:

@@ -23,8 +23,9 @@ class Offering {
   static constexpr unsigned unseen = 4;  // calls, in which memory is touched for the first time, and mapped
   static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
   static constexpr unsigned trials = 64;   // calls, in turns: staged, offered, offered, staged
-  static constexpr double clearly = 0.95;  // of the time that staging takes,
-  static constexpr double surely = 0.2;    // or so much less or more than that after the first four turns
+  static constexpr double clearly = 0.95;  // of the time that staging takes; where ranks share cores, and what one of
+  static constexpr double crowded = 0.8;   // them takes is not half of what there is to know, of that;
+  static constexpr double surely = 0.4;    // or so much less or more than that after the first four turns
 
   bool tries() const { return settled_ == unknown && calls_ < unseen + trials; }
 
@@ -37,16 +38,16 @@ class Offering {
 
   // How long that call has taken, if it was one of the first and has come to its end. After each four turns it may be
   // clear enough; the trials go on until it is settled, since rank 0 may not be as sure.
-  void tell(bool is_offered, Clock::duration time) {
+  void tell(bool is_offered, Clock::duration time, bool in_crowd) {
     if (calls_ <= unseen || found_ != unknown) return;
     const unsigned trial = calls_ - unseen;
     if (trial % turn != 1) times_[is_offered][told_[is_offered]++] = time;
     if (trial % (4 * turn) != 0 || told_[false] == 0 || told_[true] == 0) return;
     const std::chrono::duration<double> by_offers = middle(true), staging = middle(false);
-    const double doubt = trial == trials ? 0 : surely * 4 * turn / trial;
-    if (by_offers < (clearly - doubt) * staging) {
+    const double worth = in_crowd ? crowded : clearly, doubt = trial == trials ? 0 : surely * 4 * turn / trial;
+    if (by_offers < (worth - doubt) * staging) {
       found_ = offered;
-    } else if (by_offers >= (clearly + doubt) * staging) {
+    } else if (by_offers >= (worth + doubt) * staging) {
       found_ = staged;
     }
   }

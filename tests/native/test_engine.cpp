@@ -272,7 +272,7 @@ void test_offers() {
 void test_offering() {
   using std::chrono::nanoseconds;
   unsigned found_at = 0;  // the first call before which it was known
-  const auto found_of = [&](auto&& time) {
+  const auto found_of = [&](auto&& time, bool in_crowd = false) {
     Offering offering;
     found_at = 0;
     for (unsigned i = 0; i < Offering::unseen + Offering::trials; ++i) {
@@ -282,7 +282,8 @@ void test_offering() {
       const unsigned turn = (i - Offering::unseen) / Offering::turn % 4;
       check(offered == (i >= Offering::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
       const bool is_first = (i - Offering::unseen) % Offering::turn == 0;
-      offering.tell(offered, nanoseconds(i < Offering::unseen || is_first ? 1000000 * offered : time(i, offered)));
+      offering.tell(offered, nanoseconds(i < Offering::unseen || is_first ? 1000000 * offered : time(i, offered)),
+                    in_crowd);
     }
     check(!offering.tries(), "still tries");
     for (const auto settled : {Offering::unknown, Offering::offered, Offering::staged, Offering::offered}) {
@@ -302,8 +303,12 @@ void test_offering() {
   check(found_of(twice) == Offering::offered && found_at == Offering::unseen + four_turns, "is unsure of a half");
   const auto half = [](unsigned, bool offered) { return offered ? 2000 : 1000; };
   check(found_of(half) == Offering::staged && found_at == Offering::unseen + four_turns, "is unsure of the double");
+  const auto fifth = [](unsigned, bool offered) { return offered ? 800 : 1000; };
   const auto sixth = [](unsigned, bool offered) { return offered ? 840 : 1000; };
-  check(found_of(sixth) == Offering::offered && found_at == Offering::unseen + 2 * four_turns, "is unsure of a sixth");
+  check(found_of(fifth) == Offering::offered && found_at == Offering::unseen + 3 * four_turns, "is unsure of a fifth");
+  check(found_of(sixth) == Offering::offered && found_at == 0, "is sure of a sixth too early");
+  check(found_of(sixth, true) == Offering::staged, "a sixth is enough in a crowd");
+  check(found_of(twice, true) == Offering::offered, "a half is not enough in a crowd");
   check(found_of(slower) == Offering::staged, "what takes longer is chosen");
   check(found_of(hardly) == Offering::staged, "what hardly takes less is chosen");
   check(found_of(noisy) == Offering::offered, "noise counts");
