@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
 from hocket.plans.lower import breadth, lower, only_round
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes, writers
-from hocket.tuning.topology import Host, Topology, cache_bytes
+from hocket.tuning.topology import ANY_HOST, Host, Topology, cache_bytes
 
 COLLECTIVES = sorted({collective for collective, _ in ALGORITHMS})
 
@@ -127,28 +128,42 @@ def test_a_step_fits_into_the_slots_of_any_host() -> None:
     """One message of it may leave the end of the ring unused, where it does not fit there."""
     for l2 in (0, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 64 << 20):
         host = Host(cores=4, l2=l2, memory=1 << 30)
-        for broad in (1, 2, 3, 5, 7, 63, 1000, 4096):
-            usual, exchanged = segment_bytes(host, broad), segment_bytes(host, broad, exchange=True)
-            rooted = [segment_bytes(host, broad, rooted=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
+        for broad, size in product((1, 2, 3, 5, 7, 63, 1000, 4096), (2, 8)):
+            bytes_of = partial(segment_bytes, host, size=size)
+            usual, exchanged = bytes_of(broad), bytes_of(broad, exchange=True)
+            rooted = [bytes_of(broad, rooted=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
             assert 0 < rooted[0] <= rooted[1] <= rooted[2] <= rooted[3] == usual <= exchanged
-            assert usual <= segment_bytes(host)
-            assert exchanged <= segment_bytes(host, exchange=True)
+            assert usual <= bytes_of()
+            assert exchanged <= bytes_of(exchange=True)
             for segment in (usual, exchanged, *rooted):
                 assert segment % 64 == 0
-                assert (broad + 1) * segment <= slots_bytes(host)
+                assert (broad + 1) * segment <= slots_bytes(host, size)
+
+
+def kib(sizes: Iterable[int]) -> list[int]:
+    return [size >> 10 for size in sizes]
 
 
 def test_what_is_exchanged_goes_in_longer_messages_and_what_has_a_root_in_shorter_ones() -> None:
-    host = Host(cores=4, l2=1 << 20, memory=1 << 30)
+    host, vectors = Host(cores=4, l2=1 << 20, memory=1 << 30), [n << 10 for n in (1, 64, 256, 512, 1024, 4096)]
     assert segment_bytes(host) == 128 << 10
-    assert [segment_bytes(host, broad, exchange=True) >> 10 for broad in (1, 2, 3, 4)] == [256, 128, 128, 128]
-    assert [segment_bytes(host, rooted=nbytes << 10) >> 10 for nbytes in (1, 256, 512, 1024, 4096)] == [
-        32,
-        32,
-        64,
-        128,
-        128,
-    ]
+    assert kib(segment_bytes(host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 128, 128]
+    assert kib(segment_bytes(host, rooted=nbytes) for nbytes in vectors) == [32, 32, 32, 64, 128, 128]
+    assert kib(segment_bytes(host, rooted=nbytes, copied=True) for nbytes in vectors) == [128] * 6
+
+
+def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short() -> None:
+    host, vectors = Host(cores=4, l2=2 << 20, memory=1 << 30), [n << 10 for n in (1, 64, 256, 512, 1024, 4096)]
+    assert kib(slots_bytes(host._replace(l2=size << 10)) for size in (256, 512, 1024, 2048)) == [512, 512, 1024, 512]
+    assert kib(slots_bytes(host, size) for size in (1, 4, 5, 64)) == [512, 512, 1024, 1024]
+    assert kib(segment_bytes(host, size=size) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
+    assert kib(segment_bytes(host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
+    for copied in (False, True):
+        assert kib(segment_bytes(host, rooted=nbytes, copied=copied) for nbytes in vectors) == [16, 16, 32, 64, 64, 64]
+
+
+def test_messages_of_several_hosts_are_long() -> None:
+    assert (slots_bytes(ANY_HOST), segment_bytes(ANY_HOST)) == (2 << 20, 256 << 10)
 
 
 @pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)

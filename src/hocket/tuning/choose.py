@@ -28,6 +28,9 @@ LONG = 4
 ENOUGH = 4
 SURE = 1.3  # times as long: predictions err by about a third (docs/tune.md), so what is nearer than that is not known
 MOST_BESIDE = 8  # ranks with a core each of one third-level cache: on AMD's Zen 3 to 5, which most was measured on
+# Second-level caches of more than so much are those of Intel's servers with 2 MiB, as far as any was measured: slots
+# that a rank has not written for long have left it there, and those of another core are fetched from far (decision 9).
+LARGE = 1024 * KIB
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
 
@@ -133,8 +136,17 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
     return Choice("two_shot", f"large: each rank reduces its own part only (from {limit + 1} bytes on)")
 
 
-def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool = False, rooted: int = 0) -> int:
-    """Bytes of one message of a long vector, where a rank sends up to `breadth` messages in one step.
+def segment_bytes(
+    host: Host | None = None,
+    breadth: int = 1,
+    *,
+    size: int = 2,
+    exchange: bool = False,
+    rooted: int = 0,
+    copied: bool = False,
+) -> int:
+    """Bytes of one message of a long vector in a group of `size`, where a rank sends up to `breadth` messages in one
+    step.
 
     Small enough that what is in flight stays in the second-level cache, and that a whole step fits into half of the
     slots, so that no rank waits in a circle for others to read; large enough that ranks seldom wait, or, where they
@@ -142,15 +154,17 @@ def segment_bytes(host: Host | None = None, breadth: int = 1, *, exchange: bool 
 
     In a single round of ranks with a core each, two things differ. In an `exchange` all write and then all read: there
     is nothing to wait for in the middle. And where a vector of so many bytes is `rooted`, in that one rank alone folds
-    what others give, or gets a part from each, or gives one, who reads has some while another one writes the next.
+    what others give, or gets a part from each, or gives one, who reads has some while another one writes the next. So
+    it is where the whole is `copied` from a root, on processors with a large second-level cache.
     """
     host = host or this_host()
-    fitting = slots_bytes(host) // (2 * breadth)
-    usual = max(16 * KIB, min(256 * KIB, host.l2 // 8))
+    slots = slots_bytes(host, size)
+    fitting, cache = slots // (2 * breadth), host.l2 or slots
+    usual = max(16 * KIB, min(256 * KIB, cache // 8, slots // 8))
     if exchange:
-        usual = max(usual, min(256 * KIB, host.l2 // (4 * breadth)))
-    elif rooted:
-        usual = min(usual, max(32 * KIB, rooted // 8))
+        usual = max(usual, min(256 * KIB, cache // (4 * breadth)))
+    elif rooted and (host.l2 > LARGE or not copied):
+        usual = min(usual, max((16 if host.l2 > LARGE else 32) * KIB, rooted // 8))
     return max(64, min(fitting, usual) // 64 * 64)
 
 
@@ -165,7 +179,12 @@ def writers(topology: Topology, rank: int, receivers: Iterable[int]) -> int:
     return max(1, min(MOST_BESIDE, beside))
 
 
-def slots_bytes(host: Host | None = None) -> int:
-    """Bytes of the ring that each rank stages its messages in: its second-level cache, within reason."""
+def slots_bytes(host: Host | None = None, size: int = 2) -> int:
+    """Bytes of the ring that each rank of a group of `size` stages its messages in: as much as its second-level cache
+    has, within reason; of a `LARGE` one a half, or, where few ranks send one another few and long messages, a quarter.
+    """
     host = host or this_host()
-    return max(512 * KIB, min(4096 * KIB, host.l2))
+    if host.l2 == 0:
+        return 2048 * KIB
+    part = 1 if host.l2 <= LARGE else 4 if size <= 4 else 2
+    return max(512 * KIB, min(1024 * KIB, host.l2 // part))

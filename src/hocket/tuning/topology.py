@@ -21,7 +21,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 class Host(NamedTuple):
     """One machine: its cores and caches. All its ranks must see the same, so nothing here depends on the process.
 
-    `l2` is one core's second-level cache and `memory` the machine's, in bytes.
+    `l2` is one core's second-level cache and `memory` the machine's, in bytes; 0 where hosts may differ.
     """
 
     cores: int
@@ -74,7 +74,7 @@ class Topology:
         return len(set(self.parts)) == 1 + sum(a != b for a, b in pairwise(self.parts))
 
 
-ANY_HOST = Host(cores=8, l2=2048 * KIB, memory=0)
+ANY_HOST = Host(cores=8, l2=0, memory=0)
 
 
 @lru_cache(maxsize=1)
