@@ -24,7 +24,7 @@ class Offering {
   static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
   static constexpr unsigned trials = 64;   // calls, in turns: staged, offered, offered, staged
   static constexpr double clearly = 0.95;  // of the time that staging takes; where ranks share cores, and what one of
-  static constexpr double crowded = 0.8;   // them takes is not half of what there is to know, of that;
+  static constexpr double crowded = 0.9;   // them takes is not half of what there is to know, of that;
   static constexpr double surely = 0.4;    // or so much less or more than that after the first four turns
 
   bool tries() const { return settled_ == unknown && calls_ < unseen + trials; }

@@ -307,7 +307,9 @@ void test_offering() {
   const auto sixth = [](unsigned, bool offered) { return offered ? 840 : 1000; };
   check(found_of(fifth) == Offering::offered && found_at == Offering::unseen + 3 * four_turns, "is unsure of a fifth");
   check(found_of(sixth) == Offering::offered && found_at == 0, "is sure of a sixth too early");
-  check(found_of(sixth, true) == Offering::staged, "a sixth is enough in a crowd");
+  const auto little = [](unsigned, bool offered) { return offered ? 920 : 1000; };
+  check(found_of(little) == Offering::offered, "a little is not enough");
+  check(found_of(little, true) == Offering::staged, "a little is enough in a crowd");
   check(found_of(twice, true) == Offering::offered, "a half is not enough in a crowd");
   check(found_of(slower) == Offering::staged, "what takes longer is chosen");
   check(found_of(hardly) == Offering::staged, "what hardly takes less is chosen");
