@@ -29,7 +29,7 @@ ENOUGH = 4
 SURE = 1.3  # times as long: predictions err by about a third (docs/tune.md), so what is nearer than that is not known
 MOST_BESIDE = 8  # ranks with a core each of one third-level cache: on AMD's Zen 3 to 5, which most was measured on
 # Second-level caches of more than so much are those of Intel's servers with 2 MiB, as far as any was measured: slots
-# that a rank has not written for long have left it there, and those of another core are fetched from far (decision 9).
+# that a rank has not written for long have left it there, and those of another core are fetched from far (decision 35).
 LARGE = 1024 * KIB
 FEW = 16  # ranks that can all look at one another for less than further rounds would cost
 
