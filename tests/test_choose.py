@@ -120,8 +120,8 @@ def test_caches_are_read_as_sysfs_writes_them(tmp_path: Path) -> None:
 def test_messages_fit_into_the_slots_of_any_host() -> None:
     for l2 in (0, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 64 << 20):
         host = Host(cores=4, l2=l2, memory=1 << 30)
-        assert 0 < segment_bytes(host) <= slots_bytes(host) // 2
-        assert segment_bytes(host) % 64 == 0  # so that no element is cut
+        assert 0 < segment_bytes(2, host) <= slots_bytes(2, host) // 2
+        assert segment_bytes(2, host) % 64 == 0  # so that no element is cut
 
 
 def test_a_step_fits_into_the_slots_of_any_host() -> None:
@@ -129,7 +129,7 @@ def test_a_step_fits_into_the_slots_of_any_host() -> None:
     for l2 in (0, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 64 << 20):
         host = Host(cores=4, l2=l2, memory=1 << 30)
         for broad, size in product((1, 2, 3, 5, 7, 63, 1000, 4096), (2, 8)):
-            bytes_of = partial(segment_bytes, host, size=size)
+            bytes_of = partial(segment_bytes, size, host)
             usual, exchanged = bytes_of(broad), bytes_of(broad, exchange=True)
             rooted = [bytes_of(broad, rooted=nbytes) for nbytes in (1, 256 << 10, 1 << 20, 1 << 40)]
             assert 0 < rooted[0] <= rooted[1] <= rooted[2] <= rooted[3] == usual <= exchanged
@@ -137,7 +137,7 @@ def test_a_step_fits_into_the_slots_of_any_host() -> None:
             assert exchanged <= bytes_of(exchange=True)
             for segment in (usual, exchanged, *rooted):
                 assert segment % 64 == 0
-                assert (broad + 1) * segment <= slots_bytes(host, size)
+                assert (broad + 1) * segment <= slots_bytes(size, host)
 
 
 def kib(sizes: Iterable[int]) -> list[int]:
@@ -146,24 +146,31 @@ def kib(sizes: Iterable[int]) -> list[int]:
 
 def test_what_is_exchanged_goes_in_longer_messages_and_what_has_a_root_in_shorter_ones() -> None:
     host, vectors = Host(cores=4, l2=1 << 20, memory=1 << 30), [n << 10 for n in (1, 64, 256, 512, 1024, 4096)]
-    assert segment_bytes(host) == 128 << 10
-    assert kib(segment_bytes(host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 128, 128]
-    assert kib(segment_bytes(host, rooted=nbytes) for nbytes in vectors) == [32, 32, 32, 64, 128, 128]
-    assert kib(segment_bytes(host, rooted=nbytes, copied=True) for nbytes in vectors) == [128] * 6
+    assert segment_bytes(2, host) == 128 << 10
+    assert kib(segment_bytes(2, host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 128, 128]
+    assert kib(segment_bytes(2, host, rooted=nbytes) for nbytes in vectors) == [32, 32, 32, 64, 128, 128]
+    assert kib(segment_bytes(2, host, rooted=nbytes, copied=True) for nbytes in vectors) == [128] * 6
 
 
 def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short() -> None:
     host, vectors = Host(cores=4, l2=2 << 20, memory=1 << 30), [n << 10 for n in (1, 64, 256, 512, 1024, 4096)]
-    assert kib(slots_bytes(host._replace(l2=size << 10)) for size in (256, 512, 1024, 2048)) == [512, 512, 1024, 512]
-    assert kib(slots_bytes(host, size) for size in (1, 4, 5, 64)) == [512, 512, 1024, 1024]
-    assert kib(segment_bytes(host, size=size) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
-    assert kib(segment_bytes(host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
+    assert kib(slots_bytes(2, host._replace(l2=size << 10)) for size in (256, 512, 1024, 2048)) == [512, 512, 1024, 512]
+    assert kib(slots_bytes(size, host) for size in (1, 4, 5, 64)) == [512, 512, 1024, 1024]
+    assert kib(segment_bytes(size, host) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
+    assert kib(segment_bytes(2, host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
     for copied in (False, True):
-        assert kib(segment_bytes(host, rooted=nbytes, copied=copied) for nbytes in vectors) == [16, 16, 32, 64, 64, 64]
+        assert kib(segment_bytes(2, host, rooted=nbytes, copied=copied) for nbytes in vectors) == [
+            16,
+            16,
+            32,
+            64,
+            64,
+            64,
+        ]
 
 
 def test_messages_of_several_hosts_are_long() -> None:
-    assert (slots_bytes(ANY_HOST), segment_bytes(ANY_HOST)) == (2 << 20, 256 << 10)
+    assert (slots_bytes(2, ANY_HOST), segment_bytes(2, ANY_HOST)) == (2 << 20, 256 << 10)
 
 
 @pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)

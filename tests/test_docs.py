@@ -170,6 +170,16 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_list_of_decisions_is_whole_and_in_order() -> None:
+    listed = re.findall(
+        r"^(\d+)\. \[(.+)\]\(decisions/(.+)\)$", (ROOT / "docs" / "README.md").read_text(), re.MULTILINE
+    )
+    there = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [name for *_, name in listed] == [path.name for path in there]
+    for (number, title, _), path in zip(listed, there, strict=True):
+        assert path.read_text().startswith(f"# {number}. {title}\n"), path.name
+
+
 def test_the_navigation_of_the_site_names_every_page_once() -> None:
     named = sorted(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     docs = ROOT / "docs"

@@ -14,8 +14,9 @@ from hocket.tuning.choose import segment_bytes, slots_bytes
 from hocket.tuning.topology import ANY_HOST, this_host
 from worlds import Worlds
 
-CHUNKS = 4 * max(slots_bytes(host) // segment_bytes(host) for host in (this_host(), ANY_HOST))
-BYTES = max(segment_bytes(this_host()), segment_bytes(ANY_HOST))  # of a chunk: as long as a message can be
+SIZE, HOSTS = 4, (this_host(), ANY_HOST)
+CHUNKS = 4 * max(slots_bytes(SIZE, host) // segment_bytes(SIZE, host) for host in HOSTS)
+BYTES = max(segment_bytes(SIZE, host) for host in HOSTS)  # of a chunk: as long as a message can be
 
 
 class Unequal:
@@ -43,7 +44,7 @@ def summed(group: Any, seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_more_than_fits_into_the_slots_may_be_sent_in_a_step(world: Worlds, seed: int) -> None:
     """However much one rank waits for while others fold: nobody waits in a circle."""
-    world(4).run(summed, seed, fresh=True, timeout=20)
+    world(SIZE).run(summed, seed, fresh=True, timeout=20)
 
 
 def star_at(centre: int) -> Any:

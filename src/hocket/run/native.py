@@ -75,7 +75,7 @@ class Native:
                 ends.sockets,
                 ends.pidfds,
                 ends.events,
-                slots_bytes(self.topology.host, self.size),
+                slots_bytes(self.size, self.topology.host),
                 arena,
                 ends.crowd,
                 ends.pipes,
@@ -171,7 +171,7 @@ class Native:
         exchange = single is not None and single.both
         rooted = nbytes if single is not None and not exchange else 0
         copied = single is not None and not (single.folded or single.part)
-        most = segment_bytes(host, broad, size=self.size, exchange=exchange, rooted=rooted, copied=copied)
+        most = segment_bytes(self.size, host, broad, exchange=exchange, rooted=rooted, copied=copied)
         unit = math.lcm(64, max(itemsize, 1))
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")
@@ -186,7 +186,7 @@ class Native:
 def create_outbox(size: int) -> int:
     """A new memory file that fits one rank of a group of `size`, wherever the others turn out to be; the caller closes
     it. Gone with its last user. Of several NUMA nodes, its pages are those of the one that this process is bound to."""
-    slots = max(slots_bytes(host, size) for host in (this_host(), ANY_HOST))
+    slots = max(slots_bytes(size, host) for host in (this_host(), ANY_HOST))
     fd = os.memfd_create("hocket", os.MFD_CLOEXEC)
     try:
         os.ftruncate(fd, nbytes := Endpoint.outbox_bytes(size, slots, this_host().memory))

@@ -137,10 +137,10 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
 
 
 def segment_bytes(
+    size: int,
     host: Host | None = None,
     breadth: int = 1,
     *,
-    size: int = 2,
     exchange: bool = False,
     rooted: int = 0,
     copied: bool = False,
@@ -158,13 +158,13 @@ def segment_bytes(
     it is where the whole is `copied` from a root, on processors with a large second-level cache.
     """
     host = host or this_host()
-    slots = slots_bytes(host, size)
+    slots, large = slots_bytes(size, host), host.l2 > LARGE
     fitting, cache = slots // (2 * breadth), host.l2 or slots
     usual = max(16 * KIB, min(256 * KIB, cache // 8, slots // 8))
     if exchange:
         usual = max(usual, min(256 * KIB, cache // (4 * breadth)))
-    elif rooted and (host.l2 > LARGE or not copied):
-        usual = min(usual, max((16 if host.l2 > LARGE else 32) * KIB, rooted // 8))
+    elif rooted and (large or not copied):
+        usual = min(usual, max((16 if large else 32) * KIB, rooted // 8))
     return max(64, min(fitting, usual) // 64 * 64)
 
 
@@ -179,7 +179,7 @@ def writers(topology: Topology, rank: int, receivers: Iterable[int]) -> int:
     return max(1, min(MOST_BESIDE, beside))
 
 
-def slots_bytes(host: Host | None = None, size: int = 2) -> int:
+def slots_bytes(size: int, host: Host | None = None) -> int:
     """Bytes of the ring that each rank of a group of `size` stages its messages in: as much as its second-level cache
     has, within reason; of a `LARGE` one a half, or, where few ranks send one another few and long messages, a quarter.
     """
