@@ -23,7 +23,7 @@ class Run {
       Clock::duration* waited, bool* touched)
       : program_(program),
         port_(port),
-        call_(call),
+        call_(call ^ port.begin(program.passes)),
         bases_{const_cast<std::byte*>(inp), out, program.scratch.data()},
         sends_(program.sends, program.segment, program.signals),
         receives_(program.receives, program.segment, program.signals),

@@ -66,6 +66,10 @@ void measure(Program& program) {
   }
   program.flows.clear();
   for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
+  const auto is_long = [](const auto& record) { return record.bytes > 1024; };
+  program.passes = (std::ranges::any_of(program.sends, is_long) || std::ranges::any_of(program.receives, [&](const Receive& r) { return is_long(r) && std::ranges::any_of(r.sources, [](const Source& s) { return s.peer != local; }); })) &&
+                   std::ranges::all_of(program.sends, [](const Send& s) { return s.home == nothing; }) &&
+                   std::ranges::all_of(program.receives, [](const Receive& r) { return r.answer == nothing; });
   program.mutual =
       std::ranges::all_of(program.flows, [](const Flow& flow) { return flow.sent == 0 || flow.received != 0; });
 }

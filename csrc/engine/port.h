@@ -41,6 +41,10 @@ class Port : public Waiter {
   // of other threads read it, too.
   std::atomic<bool> brief{false};
 
+  // A call begins, to be told before anything else of it. Whether its slots `pass` on to who has read them, to be
+  // written by that rank in the next such call: no room is lent in it. All ranks say the same of a call. Returns what
+  // is the same on all of them, too, if they have said the same of all calls before.
+  virtual uint64_t begin(bool /*pass*/) { return 0; }
   // Room for one message of `bytes` to each of `peers`, to be filled and then posted; null: not now.
   virtual std::byte* reserve(Peers peers, uint64_t bytes) = 0;
   // Sends what was reserved last. Staged once, seen by all of `peers`.

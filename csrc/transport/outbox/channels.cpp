@@ -38,7 +38,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
       channels_(boxes.size()) {
   const int size = static_cast<int>(boxes.size());
   Outbox& own = *boxes[rank];
-  ring_ = own.slots(size);
+  rings_[0] = {own.slots(size), std::min(mapped_at_once, slots_)};
   for (int peer = 0; peer < size; ++peer) {
     Outbox& box = *boxes[peer];
     Channel& c = channels_[peer];
@@ -62,13 +62,39 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     populate(c.receive, depth * sizeof(Descriptor), peer == rank || c.behind_wire);
     populate(c.slots, c.mapped, peer == rank || c.behind_wire);
   }
-  mapped_ = channels_[rank].mapped;
+  if (size == 2 && is_one_host_) {
+    for (int owner : {0, 1}) {
+      Ring& ring = rings_[1 + owner] = {reinterpret_cast<std::byte*>(boxes[owner]) + passing_offset(size, slots_),
+                                        std::min(mapped_at_once, slots_)};
+      populate(ring.slots, ring.mapped, true);
+    }
+  }
   populate(own.descriptors(size, 0), size * depth * sizeof(Descriptor), true);
 }
 
+// What this rank writes to now, it or nobody has written since all have read it: docs/decisions/0036.
+uint64_t Channels::begin(bool pass) {
+  if (rings_[1].slots == nullptr) return 0;
+  Ring* const next = &rings_[pass ? 1 + (rank_ + ++passes_) % 2 : 0];
+  if (next != ring_) {
+    ring_ = next;
+    for (Channel& c : channels_) c.since = c.sent;
+    uint64_t to = ring_->resume;
+    if (pass && std::exchange(has_read_, false)) {
+      to = read_at_;
+      if (read_bytes_ > brief_) ring_->resume = to;
+    }
+    head_ = tail_ = round_up(head_, slots_) + to;
+  }
+  return passes_;
+}
+
 std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
-  kind_ = bytes <= Descriptor::room ? Descriptor::here : Descriptor::slot;
-  if (kind_ == Descriptor::slot) return reserve_slots(peers, bytes);
+  kind_ = bytes <= Descriptor::room     ? Descriptor::here
+          : ring_ == &rings_[0]         ? Descriptor::slot
+          : ring_ == &rings_[1 + rank_] ? Descriptor::passed
+                                        : Descriptor::passed_back;
+  if (kind_ != Descriptor::here) return reserve_slots(peers, bytes);
   reserved_ = head_;
   return room(peers, head_) ? inline_ : nullptr;
 }
@@ -79,8 +105,8 @@ std::byte* Channels::reserve_slots(Peers peers, uint64_t bytes) {
   if (begin % slots_ + bytes > slots_) begin = round_up(begin, slots_);  // a message does not wrap
   reserved_ = begin;
   if (!room(peers, begin + round_up(bytes, line))) return nullptr;
-  map_up_to(begin % slots_ + bytes, ring_, slots_, mapped_, true);
-  return ring_ + begin % slots_;
+  map_up_to(begin % slots_ + bytes, ring_->slots, slots_, ring_->mapped, true);
+  return ring_->slots + begin % slots_;
 }
 
 // Where the ring is so much longer, what is lent never leaves too little of it for what is sent meanwhile:
@@ -105,7 +131,7 @@ std::byte* Channels::lend(Peers peer, uint64_t bytes) {
 void Channels::turn(uint64_t bytes) {
   const uint64_t at = head_ % slots_;
   const bool is_lent = kind_ == Descriptor::lent, is_brief = !is_lent && bytes <= brief_;
-  const uint64_t to = is_lent ? front_ : is_brief ? 0 : resume_;
+  const uint64_t to = is_lent ? front_ : is_brief ? 0 : ring_->resume;
   if ((is_brief ? at + bytes > front_ : at != to) && all_read()) {
     head_ = tail_ = round_up(head_ - to, slots_) + to;
   }
@@ -115,9 +141,9 @@ void Channels::turn(uint64_t bytes) {
 bool Channels::all_read() {
   if (lent_ != taken_back_) return false;
   for (Channel& c : channels_) {
-    if (c.seen_read == c.sent) continue;
+    if (oldest(c) == c.sent) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
-    if (c.seen_read != c.sent) return false;
+    if (oldest(c) != c.sent) return false;
   }
   return true;
 }
@@ -135,9 +161,9 @@ bool Channels::room(Peers peers, uint64_t end) {
   if (end - tail_ <= slots_) return true;
   tail_ = head_;
   for (Channel& c : channels_) {
-    if (c.seen_read == c.sent) continue;
+    if (oldest(c) == c.sent) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
-    if (c.seen_read != c.sent) tail_ = std::min(tail_, c.begin[c.seen_read % depth]);
+    if (oldest(c) != c.sent) tail_ = std::min(tail_, c.begin[oldest(c) % depth]);
   }
   if (lent_ != taken_back_) tail_ = std::min(tail_, lent_at_[taken_back_ % depth]);
   if (end - tail_ <= slots_) return true;
@@ -148,9 +174,7 @@ bool Channels::room(Peers peers, uint64_t end) {
 // The lowest rank that has not read the oldest message that is in the way. -1: that was lent, all have read it, and it
 // is to be taken back.
 int Channels::reader_of_tail() const {
-  const auto keeps = [this](const Channel& c) {
-    return c.seen_read != c.sent && c.begin[c.seen_read % depth] == tail_;
-  };
+  const auto keeps = [this](const Channel& c) { return oldest(c) != c.sent && c.begin[oldest(c) % depth] == tail_; };
   const auto found = std::ranges::find_if(channels_, keeps);
   return found == channels_.end() ? -1 : static_cast<int>(found - channels_.begin());
 }
@@ -161,8 +185,8 @@ void Channels::post(Peers peers, uint64_t bytes, Label label) {
   if (kind_ == Descriptor::here) return;
   head_ = reserved_ + round_up(bytes, line);
   if (kind_ == Descriptor::lent) return;
-  if (bytes > brief_) resume_ = head_ % slots_;
-  to_fetch_ = bytes <= soon_fetched ? std::min(bytes, slots_ - head_ % slots_) : 0;
+  if (bytes > brief_) ring_->resume = head_ % slots_;
+  to_fetch_ = bytes <= soon_fetched && kind_ == Descriptor::slot ? std::min(bytes, slots_ - head_ % slots_) : 0;
 }
 
 // A wire sends from wherever it lies.
@@ -277,13 +301,24 @@ bool Channels::peek(int peer, Message& message) {
     message.data = reinterpret_cast<const std::byte*>(d.offset);
     return true;
   }
+  const bool passed = d.kind == Descriptor::passed || d.kind == Descriptor::passed_back;
+  Ring* const ring = passed ? &rings_[1 + (d.kind == Descriptor::passed ? peer : rank_)] : nullptr;
   const bool in_slots = d.kind == Descriptor::slot || message.lent;
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
-  const uint64_t limit = in_slots ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
+  const uint64_t limit = passed ? (ring->slots ? slots_ : 0) : in_slots ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
   if (!c.tried && d.bytes >= least_offered && is_one_host_) try_to_read(peer);
+  if (passed) {
+    map_up_to(d.offset + d.bytes, ring->slots, slots_, ring->mapped, true);
+    message.data = ring->slots + d.offset;
+    if (!std::exchange(has_read_, true)) {
+      read_at_ = d.offset;
+      read_bytes_ = d.bytes;
+    }
+    return true;
+  }
   if (in_slots) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
   message.data = (in_slots ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
@@ -295,7 +330,7 @@ void Channels::release(int peer) {
   Channel& c = channels_[peer];
   c.read_by_us->store(++c.received, std::memory_order_release);
   bell_.notify(peer);
-  if (to_fetch_ != 0) fetch_to_write(ring_ + head_ % slots_, std::exchange(to_fetch_, 0));
+  if (to_fetch_ != 0) fetch_to_write(ring_->slots + head_ % slots_, std::exchange(to_fetch_, 0));
 }
 
 void Channels::mismatch(int peer, const Message& message, Label expected, uint64_t bytes) {

@@ -6,9 +6,12 @@
 //   it, have read theirs. What lies in the arena is not staged at all: its descriptor says where it is. Slots that are
 //   lent are written by their reader, too, before it counts them as read, and are free when they have been taken back.
 //
+//   Two ranks have a second ring each, which pass from one to the other: docs/decisions/0036.
+//
 // Used by the thread that makes the rank's calls, and by no other.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -28,6 +31,7 @@ class Channels : public Port {
   std::byte* arena() const { return arena_; }
   uint64_t capacity() const { return slots_ / 2; }  // the most bytes that one message may have
 
+  uint64_t begin(bool pass) override;
   std::byte* reserve(Peers peers, uint64_t bytes) override;
   void post(Peers peers, uint64_t bytes, Label label) override;
   int laggard() const override { return laggard_; }
@@ -65,15 +69,23 @@ class Channels : public Port {
     bool behind_wire;
     bool tried = false;                   // to copy its memory
     std::byte* arena;                     // the peer's
-    uint64_t sent = 0;                    // messages posted
+    uint64_t sent = 0;                    // messages posted,
+    uint64_t since = 0;                   // of which so many lie in another ring
     uint64_t seen_read = 0;               // of these, known to be read
     uint64_t received = 0;                // messages released
     std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
   };
 
+  struct Ring {
+    std::byte* slots;
+    uint64_t mapped;      // of their pages, known to be mapped here
+    uint64_t resume = 0;  // where the last message that was not brief ended
+  };
+
   std::byte* reserve_slots(Peers peers, uint64_t bytes);
   void turn(uint64_t bytes);
   bool all_read();
+  static uint64_t oldest(const Channel& c) { return std::max(c.seen_read, c.since); }
   bool room(Peers peers, uint64_t end);
   int reader_of_tail() const;
   void try_to_read(int peer);
@@ -90,9 +102,12 @@ class Channels : public Port {
   const uint64_t brief_;  // bytes of a message that keeps to the front of the slots,
   const uint64_t front_;  // which is so many bytes
   std::vector<Channel> channels_;
-  std::byte* ring_;        // the slots
-  uint64_t mapped_;        // of their pages
-  uint64_t resume_ = 0;    // where in the slots the last message that was not brief ended
+  // Our slots; and, of two ranks, those that pass: in the outbox of the first, and of the second.
+  std::array<Ring, 3> rings_;
+  Ring* ring_ = &rings_[0];                // what this call sends from
+  uint64_t passes_ = 0;                    // calls in which they did
+  bool has_read_ = false;                  // what was passed, in the last of them,
+  uint64_t read_at_ = 0, read_bytes_ = 0;  // and where that began
   uint64_t to_fetch_ = 0;  // bytes behind the last message, if it was short, until they are on their way here
   std::byte* arena_;
   uint64_t head_ = 0;                 // end of what was posted, in bytes since the beginning of time

@@ -48,8 +48,9 @@ struct alignas(line) Descriptor {
   uint64_t bytes;
   uint32_t place;
   uint32_t kind;  // where the bytes are: lent, in slots that the reader writes to; landed, in a mirror alone, in memory
-                  // of this process; offered, in memory of the sender's
-  enum : uint32_t { here, slot, view, put, landed, lent, offered };
+                  // of this process; offered, in memory of the sender's; passed, in slots that pass from rank to rank,
+                  // of the sender's outbox, or of the reader's
+  enum : uint32_t { here, slot, view, put, landed, lent, offered, passed, passed_back };
   union {
     uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed and offered: an address
     std::byte payload[room];
@@ -136,10 +137,16 @@ struct Outbox {
   std::byte* slots(int size) { return reinterpret_cast<std::byte*>(descriptors(size, size)); }
 };
 
-// Where the arena begins in an outbox: behind all else, on a page.
-inline uint64_t arena_offset(int size, uint64_t slots) {
+// Where the slots of two ranks lie that pass from one to the other: behind the mailbox, and as many as those that do
+// not.
+inline uint64_t passing_offset(int size, uint64_t slots) {
   const uint64_t channels = static_cast<uint64_t>(size) * (sizeof(Outbox::Count) + depth * sizeof(Descriptor));
   return round_up(sizeof(Outbox) + channels + slots + shm::Region::bytes(size), page);
+}
+
+// Where the arena begins in an outbox: behind all else, on a page.
+inline uint64_t arena_offset(int size, uint64_t slots) {
+  return passing_offset(size, slots) + (size == 2 ? round_up(slots, page) : 0);
 }
 
 }  // namespace hocket
