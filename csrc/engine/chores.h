@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/grain.h"
+#include "engine/reading.h"
 #include "kernels/copy.h"
 
 namespace hocket {
@@ -23,13 +24,15 @@ struct Chore {
   uint64_t bytes;
   uint64_t divisor;
   bool past_caches = false;  // if it is a copy
+  bool received = false;     // from where another rank has written it
 };
 
 class Chores {
  public:
   static constexpr uint64_t worth = 8192;  // bytes of one; what is shorter is done at once
 
-  Chores(const Program& program, GrainChoice& grain) : program_(program), grain_(grain) {}
+  Chores(const Program& program, GrainChoice& grain, Readings& reading)
+      : program_(program), grain_(grain), reading_(reading) {}
 
   void add(const Chore& chore) { list_[count_++] = chore; }
 
@@ -94,6 +97,8 @@ class Chores {
   void rest(const Chore& c) {
     const size_t count = c.bytes / program_.itemsize;
     if (c.k == 1) {
+      const auto read = [this](std::byte* to, const std::byte* from, size_t bytes) { reading_.copy(to, from, bytes); };
+      if (c.received && !c.past_caches) return copy(c, c.bytes, read);
       copy(c, c.bytes, c.past_caches ? copy_past_caches : copy_bytes);
     } else if (program_.custom) {
       program_.custom(c.to, c.sources, c.k, count);
@@ -103,7 +108,8 @@ class Chores {
     }
   }
 
-  static void copy(const Chore& c, uint64_t bytes, decltype(Grain::copy) way) {
+  template <class Way>
+  static void copy(const Chore& c, uint64_t bytes, Way way) {
     const auto* const from = static_cast<const std::byte*>(c.sources[0]);
     if (c.to != from) way(c.to, from, bytes);
     if (c.also != nullptr) copy_bytes(c.also, c.to, bytes);
@@ -111,6 +117,7 @@ class Chores {
 
   const Program& program_;
   GrainChoice& grain_;
+  Readings& reading_;
   std::array<Chore, 3> list_;
   size_t count_ = 0;
 };

@@ -30,7 +30,7 @@ class Run {
         deadline_(deadline),
         wait_(port, deadline, waited),
         touched_(touched),
-        chores_(program, port.grain) {
+        chores_(program, port.grain, port.reading) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;
@@ -312,8 +312,9 @@ class Run {
     if (direct_ && also_ != nullptr) also_ = port_.target(next_->peers[0]) + next_->from.offset + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const uint64_t divisor = r.finished ? program_.divisor : 1;
-    chores_.add(
-        {at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor, r.past_caches});
+    const bool received = r.sources[0].peer != local && !is_offered_;
+    chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor,
+                 r.past_caches, received});
   }
 
   // The current receive has been made.

@@ -104,7 +104,7 @@ struct Program {
   bool offers = false;             // some long send may be offered, found by `measure`; so is whether
   bool mutual = false;             // all who get something from this rank send to it, too,
   Offering offering{};             // and how its calls find out then whether they do
-  bool passes = false;             // nothing comes home: found by `measure`
+  bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts

@@ -34,6 +34,21 @@ void find_past_caches(Program& program) {
   for (Receive& r : program.receives) r.past_caches = is_long && unread(r);
 }
 
+// Between two ranks it is the same for both: what is sent is received, and what has a home is answered.
+bool passes(const Program& program) {
+  constexpr uint64_t least = 1024;  // bytes of a message that it is worth anything for
+  bool is_worth = false;
+  for (const Send& s : program.sends) {
+    if (s.home != nothing) return false;
+    is_worth |= s.bytes > least;
+  }
+  for (const Receive& r : program.receives) {
+    if (r.answer != nothing) return false;
+    is_worth |= r.bytes > least && std::ranges::any_of(r.sources, [](const Source& s) { return s.peer != local; });
+  }
+  return is_worth;
+}
+
 }  // namespace
 
 void measure(Program& program) {
@@ -66,10 +81,7 @@ void measure(Program& program) {
   }
   program.flows.clear();
   for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
-  const auto is_long = [](const auto& record) { return record.bytes > 1024; };
-  program.passes = (std::ranges::any_of(program.sends, is_long) || std::ranges::any_of(program.receives, [&](const Receive& r) { return is_long(r) && std::ranges::any_of(r.sources, [](const Source& s) { return s.peer != local; }); })) &&
-                   std::ranges::all_of(program.sends, [](const Send& s) { return s.home == nothing; }) &&
-                   std::ranges::all_of(program.receives, [](const Receive& r) { return r.answer == nothing; });
+  program.passes = passes(program);
   program.mutual =
       std::ranges::all_of(program.flows, [](const Flow& flow) { return flow.sent == 0 || flow.received != 0; });
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/grain.h"
+#include "engine/reading.h"
 #include "wait/wait.h"
 
 namespace hocket {
@@ -33,8 +34,9 @@ struct Message {
 
 class Port : public Waiter {
  public:
-  // How what is done with its messages takes turns.
+  // How what is done with its messages takes turns, and how what has come is copied.
   GrainChoice grain;
+  Readings reading;
   // What may be offered.
   enum Offers { nothing_offered, what_is_faster, all_offered } offering = what_is_faster;
   // Whether this rank has little to move and to fold in the call that it is in, or waits to be told of. A hint: waits

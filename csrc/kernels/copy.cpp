@@ -44,8 +44,9 @@ void by_lines(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to + at, from + at, bytes - at);
 }
 
+constexpr size_t page = 4096;
+
 bool is_close_behind(const std::byte* to, const std::byte* from) {
-  constexpr uintptr_t page = 4096;
   const uintptr_t distance = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % page;
   return distance != 0 && distance < line;
 }
@@ -63,6 +64,20 @@ void copy_short(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to + at, from + at, bytes - at);
 }
 
+void copy_woven(std::byte* to, const std::byte* from, size_t bytes) {
+  size_t at = std::min<size_t>(-reinterpret_cast<uintptr_t>(to) % line, bytes);
+  std::memcpy(to, from, at);
+  for (; at + woven_block <= bytes; at += woven_block) {
+    for (size_t row = at; row < at + page; row += line) {
+      for (size_t i = row; i < row + woven_block; i += page) {
+        if (i + woven_block < bytes) __builtin_prefetch(from + i + woven_block);
+        copy_lines<keep>(to, from, i, i + line);
+      }
+    }
+  }
+  if (at < bytes) copy_bytes(to + at, from + at, bytes - at);
+}
+
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
   by_lines<pass>(to, from, bytes);
   _mm_sfence();
@@ -72,6 +87,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
 
 void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void copy_short(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_woven(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 #endif

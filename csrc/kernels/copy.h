@@ -15,6 +15,12 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);
 // For a few lines that are one of many parts: what memcpy does first, to find its way, would take as long as the copy.
 void copy_short(std::byte* to, const std::byte* from, size_t bytes);
 
+// From another core's caches: a line of each of several pages in turn, and of the next ones ahead, since the processor
+// fetches ahead in each page by itself, and not from one to the next. What is less than a block of so many bytes, or
+// left of them, as `copy_bytes`.
+inline constexpr uint64_t woven_block = 16 << 10;
+void copy_woven(std::byte* to, const std::byte* from, size_t bytes);
+
 // Past the caches: no line is fetched to be overwritten. For what is a part of so many bytes that are written in a row,
 // by all who share the caches, and not read meanwhile: the first of them would be in no cache any more when somebody
 // reads them. Other threads see it all once it has returned.

@@ -1,6 +1,9 @@
 // Copies, at all distances within a page and of lengths around those at which they go another way: every byte that is
 // to be there, and none beside.
+#include <algorithm>
+
 #include "check.h"
+#include "engine/reading.h"
 #include "kernels/copy.h"
 
 namespace {
@@ -32,11 +35,56 @@ void copies(void (*copy)(std::byte*, const std::byte*, size_t), const char* name
   }
 }
 
+void copies_long(const auto& copy, const char* name) {
+  constexpr size_t block = woven_block;
+  for (const size_t bytes : {block - 1, block, block + 1, 2 * block + 77, 3 * block, 5 * block - 64, 9 * block + 3}) {
+    for (const size_t begin : {0, 8, 41}) {
+      for (const size_t there : {0, 16, 63}) {
+        Bytes from(begin + bytes), to(there + bytes + margin), wanted(to.size());
+        for (size_t i = 0; i < from.size(); ++i) from[i] = pattern(3, i);
+        for (size_t i = 0; i < to.size(); ++i) wanted[i] = to[i] = pattern(4, i);
+        std::copy(from.begin() + begin, from.end(), wanted.begin() + there);
+        copy(to.data() + there, from.data() + begin, bytes);
+        check(to == wanted, name, " of ", bytes, " bytes from ", begin, " to ", there, " is wrong");
+      }
+    }
+  }
+}
+
+// Every message comes whole while it is tried how, and after; which way is better is found once, by the median.
+void test_reading() {
+  Reading any;
+  const auto read = [&any](std::byte* to, const std::byte* from, size_t bytes) { any.copy(to, from, bytes); };
+  for (int i = 0; i < 2; ++i) copies_long(read, "a message that is tried");
+  check(any.is_known(), "nothing has been found");
+  copies_long(read, "a message");
+  const auto is_woven = [](int faster, double ratio) {
+    Reading reading;
+    for (int i = 0; i < Reading::trials; ++i) {
+      check(!reading.is_known() && !reading.is_woven(), "found after ", i, " trials");
+      reading.tell(i < faster ? ratio : 1);
+    }
+    const bool found = reading.is_woven();
+    for (int i = 0; i < 100; ++i) reading.tell(found ? 2 : 0.5);
+    check(reading.is_known() && reading.is_woven() == found, "not found, or twice");
+    return found;
+  };
+  constexpr int half = Reading::trials / 2;
+  check(is_woven(Reading::trials, 0.9), "what takes less is not chosen");
+  check(!is_woven(Reading::trials, 0.98), "what hardly takes less is chosen");
+  check(!is_woven(Reading::trials, 1.1), "what takes longer is chosen");
+  check(is_woven(half + 1, 0.5), "most trials do not decide");
+  check(!is_woven(half, 0.01), "few trials decide");
+}
+
 }  // namespace
 
 int main() {
   copies(copy_bytes, "a copy");
   copies(copy_short, "a short copy");
   copies(copy_past_caches, "a copy past the caches");
+  copies(copy_woven, "a woven copy");
+  copies_long(copy_woven, "a woven copy");
+  test_reading();
   return report();
 }

@@ -38,7 +38,6 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
       channels_(boxes.size()) {
   const int size = static_cast<int>(boxes.size());
   Outbox& own = *boxes[rank];
-  rings_[0] = {own.slots(size), std::min(mapped_at_once, slots_)};
   for (int peer = 0; peer < size; ++peer) {
     Outbox& box = *boxes[peer];
     Channel& c = channels_[peer];
@@ -46,8 +45,7 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
     c.receive = box.descriptors(size, rank);
     c.read_by_peer = &box.counts()[rank].read;
     c.read_by_us = &own.counts()[peer].read;
-    c.slots = box.slots(size);
-    c.slot_bytes = slots[peer];
+    c.ring = {box.slots(size), slots[peer]};
     c.behind_wire = bell.is_behind_wire(peer);
     is_one_host_ &= !c.behind_wire;
     c.arena = reinterpret_cast<std::byte*>(&box) + arena_offset(size, slots[peer]);
@@ -58,34 +56,27 @@ Channels::Channels(int rank, std::vector<Outbox*> boxes, const std::vector<uint6
   for (int peer = 0; peer < size; ++peer) {
     Channel& c = channels_[peer];
     // Twice the front: what is in flight when it begins anew is spared.
-    c.mapped = std::min(mapped_at_once, c.slot_bytes);
+    c.ring.mapped = std::min(mapped_at_once, c.ring.bytes);
     populate(c.receive, depth * sizeof(Descriptor), peer == rank || c.behind_wire);
-    populate(c.slots, c.mapped, peer == rank || c.behind_wire);
+    populate(c.ring.slots, c.ring.mapped, peer == rank || c.behind_wire);
   }
-  if (size == 2 && is_one_host_) {
-    for (int owner : {0, 1}) {
-      Ring& ring = rings_[1 + owner] = {reinterpret_cast<std::byte*>(boxes[owner]) + passing_offset(size, slots_),
-                                        std::min(mapped_at_once, slots_)};
-      populate(ring.slots, ring.mapped, true);
-    }
+  rings_[0] = channels_[rank].ring;
+  for (int owner = 0; owner < size && size == 2 && is_one_host_; ++owner) {
+    rings_[1 + owner] = {reinterpret_cast<std::byte*>(boxes[owner]) + passing_offset(size, slots_), slots_};
   }
   populate(own.descriptors(size, 0), size * depth * sizeof(Descriptor), true);
 }
 
-// What this rank writes to now, it or nobody has written since all have read it: docs/decisions/0036.
+// Nobody reads or writes the ring of this call any more: docs/decisions/0036. What it begins with this rank has read
+// last.
 uint64_t Channels::begin(bool pass) {
-  if (rings_[1].slots == nullptr) return 0;
+  if (rings_[1].bytes == 0) return 0;
   Ring* const next = &rings_[pass ? 1 + (rank_ + ++passes_) % 2 : 0];
-  if (next != ring_) {
-    ring_ = next;
-    for (Channel& c : channels_) c.since = c.sent;
-    uint64_t to = ring_->resume;
-    if (pass && std::exchange(has_read_, false)) {
-      to = read_at_;
-      if (read_bytes_ > brief_) ring_->resume = to;
-    }
-    head_ = tail_ = round_up(head_, slots_) + to;
-  }
+  if (next == ring_) return passes_;
+  ring_ = next;
+  if (pass && read_at_) ring_->resume = *std::exchange(read_at_, std::nullopt);
+  head_ = tail_ = round_up(head_, slots_) + ring_->resume;
+  for (Channel& c : channels_) c.elsewhere = c.sent;
   return passes_;
 }
 
@@ -141,9 +132,9 @@ void Channels::turn(uint64_t bytes) {
 bool Channels::all_read() {
   if (lent_ != taken_back_) return false;
   for (Channel& c : channels_) {
-    if (oldest(c) == c.sent) continue;
+    if (c.oldest() == c.sent) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
-    if (oldest(c) != c.sent) return false;
+    if (c.oldest() != c.sent) return false;
   }
   return true;
 }
@@ -161,9 +152,9 @@ bool Channels::room(Peers peers, uint64_t end) {
   if (end - tail_ <= slots_) return true;
   tail_ = head_;
   for (Channel& c : channels_) {
-    if (oldest(c) == c.sent) continue;
+    if (c.oldest() == c.sent) continue;
     c.seen_read = c.read_by_peer->load(std::memory_order_acquire);
-    if (oldest(c) != c.sent) tail_ = std::min(tail_, c.begin[oldest(c) % depth]);
+    if (c.oldest() != c.sent) tail_ = std::min(tail_, c.begin[c.oldest() % depth]);
   }
   if (lent_ != taken_back_) tail_ = std::min(tail_, lent_at_[taken_back_ % depth]);
   if (end - tail_ <= slots_) return true;
@@ -174,7 +165,7 @@ bool Channels::room(Peers peers, uint64_t end) {
 // The lowest rank that has not read the oldest message that is in the way. -1: that was lent, all have read it, and it
 // is to be taken back.
 int Channels::reader_of_tail() const {
-  const auto keeps = [this](const Channel& c) { return oldest(c) != c.sent && c.begin[oldest(c) % depth] == tail_; };
+  const auto keeps = [this](const Channel& c) { return c.oldest() != c.sent && c.begin[c.oldest() % depth] == tail_; };
   const auto found = std::ranges::find_if(channels_, keeps);
   return found == channels_.end() ? -1 : static_cast<int>(found - channels_.begin());
 }
@@ -302,25 +293,18 @@ bool Channels::peek(int peer, Message& message) {
     return true;
   }
   const bool passed = d.kind == Descriptor::passed || d.kind == Descriptor::passed_back;
-  Ring* const ring = passed ? &rings_[1 + (d.kind == Descriptor::passed ? peer : rank_)] : nullptr;
-  const bool in_slots = d.kind == Descriptor::slot || message.lent;
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
-  const uint64_t limit = passed ? (ring->slots ? slots_ : 0) : in_slots ? c.slot_bytes : in_arena ? arena_bytes_ : 0;
+  Ring* const ring = passed ? &rings_[1 + (d.kind == Descriptor::passed ? peer : rank_)]
+                     : d.kind == Descriptor::slot || message.lent ? &c.ring
+                                                                  : nullptr;
+  const uint64_t limit = ring != nullptr ? ring->bytes : in_arena ? arena_bytes_ : 0;
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
   if (!c.tried && d.bytes >= least_offered && is_one_host_) try_to_read(peer);
-  if (passed) {
-    map_up_to(d.offset + d.bytes, ring->slots, slots_, ring->mapped, true);
-    message.data = ring->slots + d.offset;
-    if (!std::exchange(has_read_, true)) {
-      read_at_ = d.offset;
-      read_bytes_ = d.bytes;
-    }
-    return true;
-  }
-  if (in_slots) map_up_to(d.offset + d.bytes, c.slots, c.slot_bytes, c.mapped, c.behind_wire);
-  message.data = (in_slots ? c.slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
+  if (ring != nullptr) map_up_to(d.offset + d.bytes, ring->slots, ring->bytes, ring->mapped, passed || c.behind_wire);
+  if (passed && !read_at_) read_at_ = d.offset;
+  message.data = (ring != nullptr ? ring->slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;
   return true;
 }
 

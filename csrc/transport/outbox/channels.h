@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "engine/port.h"
@@ -58,34 +59,33 @@ class Channels : public Port {
   [[noreturn]] void mismatch(int peer, const Message& message, Label expected, uint64_t bytes) override;
 
  private:
+  struct Ring {  // of slots, so many bytes
+    std::byte* slots = nullptr;
+    uint64_t bytes = 0;
+    uint64_t mapped = 0;  // of their pages, known to be mapped here
+    uint64_t resume = 0;  // where the last message of ours that was not brief ended
+  };
   struct Channel {                        // this rank's view of its two channels with one peer
     Descriptor* send;                     // r → peer, in our outbox
     Descriptor* receive;                  // peer → r, in the peer's
     std::atomic<uint64_t>* read_by_peer;  // how many of ours it has read
     std::atomic<uint64_t>* read_by_us;
-    std::byte* slots;  // the peer's, of so many bytes
-    uint64_t slot_bytes;
-    uint64_t mapped;  // of the slots' pages, known to be mapped here
+    Ring ring;  // the peer's
     bool behind_wire;
     bool tried = false;                   // to copy its memory
     std::byte* arena;                     // the peer's
     uint64_t sent = 0;                    // messages posted,
-    uint64_t since = 0;                   // of which so many lie in another ring
-    uint64_t seen_read = 0;               // of these, known to be read
+    uint64_t elsewhere = 0;               // of which so many are in another ring than the last ones,
+    uint64_t seen_read = 0;               // and so many known to be read
     uint64_t received = 0;                // messages released
     std::array<uint64_t, depth> begin{};  // where in our slots each posted message begins
-  };
-
-  struct Ring {
-    std::byte* slots;
-    uint64_t mapped;      // of their pages, known to be mapped here
-    uint64_t resume = 0;  // where the last message that was not brief ended
+    // The first message in this call's ring that is not known to be read; as many as were sent: none.
+    uint64_t oldest() const { return std::max(seen_read, elsewhere); }
   };
 
   std::byte* reserve_slots(Peers peers, uint64_t bytes);
   void turn(uint64_t bytes);
   bool all_read();
-  static uint64_t oldest(const Channel& c) { return std::max(c.seen_read, c.since); }
   bool room(Peers peers, uint64_t end);
   int reader_of_tail() const;
   void try_to_read(int peer);
@@ -102,13 +102,12 @@ class Channels : public Port {
   const uint64_t brief_;  // bytes of a message that keeps to the front of the slots,
   const uint64_t front_;  // which is so many bytes
   std::vector<Channel> channels_;
-  // Our slots; and, of two ranks, those that pass: in the outbox of the first, and of the second.
+  // Our slots; and, of two ranks of one host, those that pass: in the outbox of the first, and of the second.
   std::array<Ring, 3> rings_;
-  Ring* ring_ = &rings_[0];                // what this call sends from
-  uint64_t passes_ = 0;                    // calls in which they did
-  bool has_read_ = false;                  // what was passed, in the last of them,
-  uint64_t read_at_ = 0, read_bytes_ = 0;  // and where that began
-  uint64_t to_fetch_ = 0;  // bytes behind the last message, if it was short, until they are on their way here
+  Ring* ring_ = &rings_[0];          // what this call sends from
+  uint64_t passes_ = 0;              // calls whose slots passed
+  std::optional<uint64_t> read_at_;  // where the first message began that was read in the last of them
+  uint64_t to_fetch_ = 0;            // bytes behind the last message, if it was short, until they are on their way here
   std::byte* arena_;
   uint64_t head_ = 0;                 // end of what was posted, in bytes since the beginning of time
   uint64_t tail_ = 0;                 // end of what is known to be read by all

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/reading.h"
 #include "kernels/copy.h"
 #include "transport/shm/mapping.h"
 #include "wait/failpoint.h"
@@ -134,13 +135,13 @@ class Reader final : public StreamReader {
     copy_out(meta.data(), tail_ + sizeof header, header.meta_bytes);
     tail_ += header.area();
     ++number_;
-    copy_payload_ = header.bytes >= beyond_caches ? copy_past_caches : copy_bytes;
+    past_caches_ = header.bytes >= beyond_caches;
     return StreamHeader{header.tag, header.bytes};
   }
 
   uint64_t read(std::byte* to, uint64_t bytes) override {
     const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
-    if (to != nullptr) copy_out(to, tail_, std::min(piece, bytes), copy_payload_);
+    if (to != nullptr) copy_payload(to, tail_, std::min(piece, bytes), past_caches_);
     tail_ += piece;
     return std::min(piece, bytes);
   }
@@ -166,7 +167,7 @@ class Reader final : public StreamReader {
     if (!see_short(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
     const uint64_t begin = tail_ + header.area();
     if (is_whole(header)) {
-      copy_out(to, begin, bytes);
+      copy_payload(to, begin, bytes);
     } else if (!follow(to, begin, bytes)) {
       return false;
     }
@@ -200,7 +201,7 @@ class Reader final : public StreamReader {
     for (uint64_t taken = 0; taken < bytes;) {
       const uint64_t there = std::min(published_ - begin, bytes);
       if (there == taken && !wait_for_more()) return false;
-      copy_out(to + taken, begin + taken, there - taken);
+      copy_payload(to + taken, begin + taken, there - taken);
       taken = there;
     }
     return true;
@@ -223,7 +224,16 @@ class Reader final : public StreamReader {
     return std::memcmp(text.data(), meta.data(), meta.size()) == 0;
   }
 
-  void copy_out(void* to, uint64_t at, uint64_t n, decltype(copy_bytes)* copy = copy_bytes) const {
+  void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
+    if (past_caches) return copy_out(to, at, n, copy_past_caches);
+    copy_out(to, at, n,
+             [this](std::byte* there, const std::byte* from, size_t bytes) { reading_.copy(there, from, bytes); });
+  }
+
+  void copy_out(void* to, uint64_t at, uint64_t n) const { copy_out(to, at, n, copy_bytes); }
+
+  template <class Copy>
+  void copy_out(void* to, uint64_t at, uint64_t n, Copy copy) const {
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     auto* const bytes = static_cast<std::byte*>(to);
     if (first > 0) copy(bytes, ring_ + begin, first);
@@ -234,10 +244,11 @@ class Reader final : public StreamReader {
   std::atomic<uint64_t>* read_;
   const std::byte* ring_;
   uint64_t tail_ = 0;
-  uint64_t published_ = 0;                           // as last seen
-  uint64_t mapped_ = 0;                              // of the ring
-  uint64_t number_ = 0;                              // of messages
-  decltype(copy_bytes)* copy_payload_ = copy_bytes;  // of the one that is being read
+  uint64_t published_ = 0;    // as last seen
+  uint64_t mapped_ = 0;       // of the ring
+  uint64_t number_ = 0;       // of messages
+  bool past_caches_ = false;  // the payload of the one that is being read
+  Readings reading_;
 };
 
 }  // namespace
