@@ -36,7 +36,7 @@ void find_past_caches(Program& program) {
 
 // Between two ranks it is the same for both: what is sent is received, and what has a home is answered.
 bool passes(const Program& program) {
-  constexpr uint64_t least = 1024;  // bytes of a message that it is worth anything for
+  constexpr uint64_t least = 512;  // bytes of a message that it is worth anything for
   bool is_worth = false;
   for (const Send& s : program.sends) {
     if (s.home != nothing) return false;

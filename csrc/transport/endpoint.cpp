@@ -145,8 +145,12 @@ Endpoint::Endpoint(int rank, const std::vector<int>& fds, std::vector<int> socke
       life_(life),
       silent_("was silent for " + in_seconds(life) + ", being stopped or cut off,") {
   std::vector<std::byte*> regions;
-  for (int peer = 0; peer < Parts::size; ++peer) regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
-  mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions), *this);
+  std::vector<bool> near;
+  for (int peer = 0; peer < Parts::size; ++peer) {
+    regions.push_back(boxes[peer]->slots(Parts::size) + slots_of[peer]);
+    near.push_back(!links[peer]);
+  }
+  mailbox_ = std::make_unique<Mailbox>(rank, Parts::size, shm::streams(rank, regions, near), *this);
   listens = !far.empty();
   FAILPOINT(made);
   if (!listens) return;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "engine/reading.h"
 #include "kernels/copy.h"
@@ -24,35 +26,57 @@ struct Header {
   uint64_t mark;  // magic plus the message's number: says that this is where a message begins
   int64_t tag;
   uint64_t bytes;
-  uint64_t meta_bytes;
+  uint32_t meta_bytes;
+  uint32_t apart;  // whether the payload lies in the baton
 
   uint64_t area() const { return padded(sizeof(Header) + meta_bytes); }
 };
 
+// What both ends at this rank of the streams with one peer know of the baton.
+struct Baton {
+  static constexpr uint64_t least = 512;  // bytes of a payload that it is worth anything for
+  std::byte* memory;                      // null: there is none
+  bool is_here;
+  uint64_t mapped = 0;
+
+  std::byte* first(uint64_t bytes) {
+    map_up_to(bytes, memory, short_bytes, mapped, true);
+    return memory;
+  }
+};
+
 class Writer final : public StreamWriter {
  public:
-  Writer(const Region& own, int peer, const Consumed& consumed)
-      : lane_(&own.lane(peer)), read_(&consumed.position), ring_(own.ring(peer)) {}
+  Writer(const Region& own, int peer, const Consumed& consumed, std::shared_ptr<Baton> baton)
+      : lane_(&own.lane(peer)), read_(&consumed.position), ring_(own.ring(peer)), baton_(std::move(baton)) {}
 
   bool send(int64_t tag, std::string_view meta, const std::byte* payload, uint64_t bytes, bool shown) override {
     if (bytes > short_bytes) return false;
-    const uint64_t all = Header{0, 0, bytes, meta.size()}.area() + padded(bytes);
+    const uint64_t all = area_of(meta) + padded(bytes);
     if (room(all) < all) return false;
-    put_header(tag, meta, bytes);
-    if (shown) {
-      show(payload, bytes);
-    } else {
-      copy_in(head_, payload, bytes);
-      head_ += padded(bytes);
+    const bool passes = baton_->is_here && bytes >= Baton::least;
+    put_header(tag, meta, bytes, passes);
+    std::byte* const apart = passes ? baton_->first(bytes) : nullptr;
+    const uint64_t most = shown ? std::clamp(padded(bytes / 4), shown_least, shown_most) : padded(bytes);
+    for (uint64_t at = 0; at < bytes; at += most) {
+      const uint64_t piece = std::min(most, bytes - at);
+      if (passes) {
+        copy_bytes(apart + at, payload + at, piece);
+      } else {
+        copy_in(head_, payload + at, piece);
+      }
+      head_ += padded(piece);
+      publish();
     }
-    publish();
+    publish();  // of no bytes
+    if (passes) baton_->is_here = false;
     return true;
   }
 
   bool begin(int64_t tag, std::string_view meta, uint64_t bytes) override {
-    const uint64_t area = Header{0, 0, bytes, meta.size()}.area();
+    const uint64_t area = area_of(meta);
     if (room(area) < area) return false;
-    put_header(tag, meta, bytes);
+    put_header(tag, meta, bytes, false);
     return true;
   }
 
@@ -74,21 +98,15 @@ class Writer final : public StreamWriter {
   void give_up(uint32_t reason) override { lane_->broken.store(reason, std::memory_order_release); }
 
  private:
-  void put_header(int64_t tag, std::string_view meta, uint64_t bytes) {
-    const Header header{Header::magic + number_++, tag, bytes, meta.size()};
+  static uint64_t area_of(std::string_view meta) {
+    return Header{0, 0, 0, static_cast<uint32_t>(meta.size()), 0}.area();
+  }
+
+  void put_header(int64_t tag, std::string_view meta, uint64_t bytes, bool apart) {
+    const Header header{Header::magic + number_++, tag, bytes, static_cast<uint32_t>(meta.size()), apart};
     copy_in(head_, &header, sizeof header);
     copy_in(head_ + sizeof header, meta.data(), meta.size());
     head_ += header.area();
-  }
-
-  [[gnu::noinline]] void show(const std::byte* payload, uint64_t bytes) {
-    const uint64_t most = std::clamp(padded(bytes / 4), shown_least, shown_most);
-    for (uint64_t at = 0; at < bytes; at += most) {
-      const uint64_t piece = std::min(most, bytes - at);
-      copy_in(head_, payload + at, piece);
-      head_ += padded(piece);
-      publish();
-    }
   }
 
   uint64_t room(uint64_t wanted) {  // looks again if it seems to be less than wanted
@@ -112,12 +130,13 @@ class Writer final : public StreamWriter {
   uint64_t consumed_ = 0;  // as last seen
   uint64_t mapped_ = 0;    // of the ring, which it goes around
   uint64_t number_ = 0;    // of messages
+  const std::shared_ptr<Baton> baton_;
 };
 
 class Reader final : public StreamReader {
  public:
-  Reader(const Region& peers, int rank, Consumed& consumed)
-      : lane_(&peers.lane(rank)), read_(&consumed.position), ring_(peers.ring(rank)) {}
+  Reader(const Region& peers, int rank, Consumed& consumed, std::shared_ptr<Baton> baton)
+      : lane_(&peers.lane(rank)), read_(&consumed.position), ring_(peers.ring(rank)), baton_(std::move(baton)) {}
 
   uint32_t broken() const override { return lane_->broken.load(std::memory_order_acquire); }
 
@@ -136,6 +155,8 @@ class Reader final : public StreamReader {
     tail_ += header.area();
     ++number_;
     past_caches_ = header.bytes >= beyond_caches;
+    apart_ = header.apart;
+    payload_ = tail_;
     return StreamHeader{header.tag, header.bytes};
   }
 
@@ -143,6 +164,7 @@ class Reader final : public StreamReader {
     const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
     if (to != nullptr) copy_payload(to, tail_, std::min(piece, bytes), past_caches_);
     tail_ += piece;
+    if (apart_ && piece >= bytes) take_baton();
     return std::min(piece, bytes);
   }
 
@@ -166,6 +188,8 @@ class Reader final : public StreamReader {
     Header header;
     if (!see_short(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
     const uint64_t begin = tail_ + header.area();
+    apart_ = header.apart;
+    payload_ = begin;
     if (is_whole(header)) {
       copy_payload(to, begin, bytes);
     } else if (!follow(to, begin, bytes)) {
@@ -173,6 +197,7 @@ class Reader final : public StreamReader {
     }
     tail_ = begin + padded(bytes);
     ++number_;
+    if (apart_) take_baton();
     release();
     return true;
   }
@@ -182,7 +207,12 @@ class Reader final : public StreamReader {
     if (published_ - tail_ < stream_line) return false;
     copy_out(&header, tail_, sizeof header);
     return header.mark == Header::magic + number_ && header.meta_bytes <= meta_limit && header.bytes <= bytes_limit &&
-           header.area() <= published_ - tail_;
+           header.area() <= published_ - tail_ && (header.apart == 0 || is_apart(header));
+  }
+
+  // Else it was overwritten: nobody writes to the baton that this rank has.
+  bool is_apart(const Header& header) const {
+    return baton_->memory != nullptr && !baton_->is_here && header.bytes >= Baton::least && header.bytes <= short_bytes;
   }
 
   bool see_short(int64_t tag, Header& header) const {
@@ -224,7 +254,13 @@ class Reader final : public StreamReader {
     return std::memcmp(text.data(), meta.data(), meta.size()) == 0;
   }
 
+  void take_baton() {
+    apart_ = false;
+    baton_->is_here = true;
+  }
+
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
+    if (apart_) return reading_.copy(to, baton_->first(at - payload_ + n) + (at - payload_), n);
     if (past_caches) return copy_out(to, at, n, copy_past_caches);
     copy_out(to, at, n,
              [this](std::byte* there, const std::byte* from, size_t bytes) { reading_.copy(there, from, bytes); });
@@ -247,21 +283,26 @@ class Reader final : public StreamReader {
   uint64_t published_ = 0;    // as last seen
   uint64_t mapped_ = 0;       // of the ring
   uint64_t number_ = 0;       // of messages
-  bool past_caches_ = false;  // the payload of the one that is being read
+  uint64_t payload_ = 0;      // where that of the one begins that is being read,
+  bool past_caches_ = false;  // and how it is copied,
+  bool apart_ = false;        // if not from the baton
   Readings reading_;
+  const std::shared_ptr<Baton> baton_;
 };
 
 }  // namespace
 
-std::vector<Stream> streams(int rank, const std::vector<std::byte*>& regions) {
+std::vector<Stream> streams(int rank, const std::vector<std::byte*>& regions, const std::vector<bool>& near) {
   const int size = static_cast<int>(regions.size());
   const Region own{regions[rank], size};
   std::vector<Stream> made(regions.size());
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const Region other{regions[peer], size};
-    made[peer].writer = std::make_unique<Writer>(own, peer, other.consumed(rank));
-    made[peer].reader = std::make_unique<Reader>(other, rank, own.consumed(peer));
+    std::byte* const memory = !near[peer] ? nullptr : rank < peer ? own.baton(peer) : other.baton(rank);
+    const auto baton = std::make_shared<Baton>(Baton{memory, near[peer] && rank < peer});
+    made[peer].writer = std::make_unique<Writer>(own, peer, other.consumed(rank), baton);
+    made[peer].reader = std::make_unique<Reader>(other, rank, own.consumed(peer), baton);
   }
   return made;
 }

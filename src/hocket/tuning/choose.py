@@ -123,10 +123,10 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
         limit = size * topology.wire // more if more else PAIR
         why = "small: one round over the wire instead of two"
     elif size <= 2:
-        limit = 2 * KIB
+        limit = (16 if host.l2 > LARGE else 2) * KIB
         why = "two ranks: one round, and each reads little more of the other than in two"
     elif size > host.cores:
-        limit = 24 * KIB
+        limit = (12 if host.l2 > LARGE else 24) * KIB
         why = "small: one round instead of two, in each of which ranks change places on their cores"
     else:
         limit = 4 * KIB
