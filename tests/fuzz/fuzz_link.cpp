@@ -123,7 +123,8 @@ class Listener {
         liveness_(listener, boxes_, {-1, -1, -1}, {-1, -1, -1}, std::chrono::seconds(1), std::chrono::seconds(2)),
         ears_(boxes_, bell_, board_),
         mailbox_(listener, size,
-                 shm::streams(listener, {link_.mirror()->slots(size) + tcp::window, own_.region(), other_.region()}),
+                 shm::streams(listener, {link_.mirror()->slots(size) + tcp::window, own_.region(), other_.region()},
+                              {false, false, false}),
                  ears_),
         landing_(expected_bytes, untouched),
         mail_(mail_bytes) {

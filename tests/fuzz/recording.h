@@ -99,7 +99,8 @@ class Talker {
   explicit Talker(bool checked)
       : link(talker, size, listener, line, checked, own.box, reinterpret_cast<std::byte*>(own.box), slots),
         mailbox(talker, size,
-                shm::streams(talker, {own.region(), link.mirror()->slots(size) + tcp::window, far.region()}),
+                shm::streams(talker, {own.region(), link.mirror()->slots(size) + tcp::window, far.region()},
+                             {false, false, false}),
                 bystander) {
     line->keeps = true;
   }

@@ -66,7 +66,8 @@ struct World {
     }
     for (int r = 0; r < size; ++r) {
       for (FakeWaiter& other : waiters) waiters[r].bells.push_back(&other.bell);
-      ranks.push_back(std::make_unique<Mailbox>(r, size, shm::streams(r, regions, std::vector<bool>(size, true)), waiters[r]));
+      ranks.push_back(
+          std::make_unique<Mailbox>(r, size, shm::streams(r, regions, std::vector<bool>(size, true)), waiters[r]));
     }
   }
   Mailbox& operator[](int rank) { return *ranks[rank]; }

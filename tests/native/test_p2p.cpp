@@ -149,6 +149,40 @@ void at_once() {
   check(sent > 100 && !receive_now(5) && send_now(1, data));
 }
 
+// Who has read what lies beside the rings writes there next, and nobody else does.
+void baton() {
+  World world(2);
+  const shm::Region region{world.regions[0], 2};
+  int has = 0, passed = 0;
+  std::mt19937_64 random(kSeed);
+  for (uint64_t i = 0; i < 400; ++i) {
+    const int from = static_cast<int>(i < 200 ? i % 2 : random() % 2), to = 1 - from;
+    const uint64_t bytes = std::array<uint64_t, 6>{511, 512, 513, 70000, random() % 500000, shm::short_bytes}[i % 6];
+    const Bytes data = content(bytes, i);
+    check(world[from].send_now(to, 5, "meta", data.data(), bytes));
+    const bool passes = from == has && bytes >= 512;
+    check((std::memcmp(region.baton(1), data.data(), bytes) == 0) == passes);
+    Bytes got(bytes), wrong(bytes + 1);
+    if (i % 3 == 0) {
+      check(world[to].receive_now(from, 5, "meta", got.data(), bytes) && got == data);
+    } else if (i % 3 == 1) {
+      check(world[to].done(receive(world[to], from, 5, got, "meta")) && got == data);
+    } else {
+      const Ticket refused = receive(world[to], from, 5, wrong, "meta");
+      bool is_refused = false;
+      try {
+        world[to].wait(refused, kNever);
+      } catch (const Failure& failure) {
+        is_refused = failure.kind == Failure::mismatch;
+      }
+      check(is_refused);
+    }
+    if (passes) has = to;
+    passed += passes;
+  }
+  check(passed > 100);
+}
+
 // Where each has a core, a message is read while it is written: here its writer has stopped in the middle.
 void at_once_but_stopped() {
   World world(2);
@@ -356,6 +390,7 @@ int main() {
   posted_receives_match_in_order();
   probing();
   at_once();
+  baton();
   at_once_but_stopped();
   at_once_while_written();
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);

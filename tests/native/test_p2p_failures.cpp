@@ -152,11 +152,12 @@ void overwritten_memory() {
     const shm::Region region{world.regions[0], 2};
     const Ticket sent = send(world[0], 1, 1, content(random() % 1000000, 1));
     auto* words = reinterpret_cast<uint64_t*>(region.ring(1));
-    if (turn % 5 == 0) region.lane(1).published.store(random() >> random() % 64);
-    if (turn % 5 == 1) region.lane(1).published.fetch_add(64 * (random() % 10000));
-    if (turn % 5 == 2) words[0] ^= 1ull << random() % 64;             // the mark
-    if (turn % 5 == 3) words[2] = ~0ull >> random() % 15;             // the payload's length
-    if (turn % 5 == 4) words[3] = (513 + random()) >> random() % 50;  // the meta's length
+    if (turn % 6 == 0) region.lane(1).published.store(random() >> random() % 64);
+    if (turn % 6 == 1) region.lane(1).published.fetch_add(64 * (random() % 10000));
+    if (turn % 6 == 2) words[0] ^= 1ull << random() % 64;             // the mark
+    if (turn % 6 == 3) words[2] = ~0ull >> random() % 15;             // the payload's length
+    if (turn % 6 == 4) words[3] = (513 + random()) >> random() % 50;  // the meta's length
+    if (turn % 6 == 5) words[3] |= 1ull << (32 + random() % 32);      // where the payload lies
     Bytes data(1000);
     const Ticket ticket = receive(world[1], 0, 1, data);
     for (int i = 0; i < 5; ++i) world[1].progress();

@@ -198,6 +198,104 @@ void test_lent_again() {
   }
 }
 
+// ---- slots that pass ------------------------------------------------------------------------------------------------
+
+std::byte* put(Sleeper& from, const Bytes& data, Label label) {
+  const int32_t to[] = {1 - from.rank()};
+  std::byte* const slot = from.reserve(to, data.size());
+  if (slot == nullptr) return nullptr;
+  std::ranges::copy(data, slot);
+  from.post(to, data.size(), label);
+  return slot;
+}
+
+const std::byte* lies_at(Sleeper& reader) {
+  Message message;
+  return reader.peek(1 - reader.rank(), message) ? message.data : nullptr;
+}
+
+void begin(Host& host, bool pass) {
+  const uint64_t number = host[0].begin(pass);
+  check(number == host[1].begin(pass), "the ranks count differently");
+}
+
+// What a rank has read it writes next, whatever calls that do not pass come between, and of whatever length.
+void test_passing() {
+  for (const uint64_t bytes : {uint64_t{64}, kSlots / 4, kSlots / 2}) {
+    Host host(2);
+    const std::byte* were[2] = {};
+    for (uint32_t call = 0; call < 9; ++call) {
+      if (call % 3 == 2) {
+        begin(host, false);
+        const Bytes data = content(0, call, 100);
+        const std::byte* const at = put(host[0], data, {0, call});
+        check(at != nullptr && at != were[0] && at != were[1], "a slot that does not pass is one that does");
+        receive(host[1], 0, data, {0, call});
+      }
+      begin(host, true);
+      const std::byte* are[2];
+      for (int rank : {0, 1}) are[rank] = put(host[rank], content(rank, call, bytes), {1, call});
+      for (int rank : {0, 1}) {
+        check(lies_at(host[rank]) == are[1 - rank], "a message lies elsewhere");
+        receive(host[rank], 1 - rank, content(1 - rank, call, bytes), {1, call});
+      }
+      check(call == 0 || (are[0] == were[1] && are[1] == were[0]), "call ", call, " of ", bytes,
+            " bytes writes to what it has not read");
+      were[0] = are[0], were[1] = are[1];
+    }
+  }
+}
+
+// Who only sends has two rings in turn, and goes around each.
+void test_passing_one_way() {
+  constexpr uint64_t bytes = kSlots / 4;
+  Host host(2);
+  std::vector<const std::byte*> places;
+  for (uint32_t call = 0; call < 8; ++call) {
+    begin(host, true);
+    const Bytes data = content(0, call, bytes);
+    places.push_back(put(host[0], data, {0, call}));
+    receive(host[1], 0, data, {0, call});
+  }
+  std::ranges::sort(places);
+  check(std::ranges::adjacent_find(places) == places.end(), "a place was written again before all others were");
+}
+
+// What lies unread in one ring takes no room in another.
+void test_passing_beside_what_is_unread() {
+  Host host(2);
+  std::vector<Bytes> sent;
+  const auto fill = [&] {
+    for (;;) {
+      const auto number = static_cast<uint32_t>(sent.size());
+      Bytes data = content(0, number, 1 + mix(kSeed, number) % (kSlots / 3));
+      data.resize(std::max<size_t>(data.size(), 33));
+      if (put(host[0], data, {0, number}) == nullptr) return;
+      sent.push_back(data);
+    }
+  };
+  fill();
+  const size_t in_one = sent.size();
+  begin(host, true);
+  fill();
+  check(in_one > 0 && sent.size() > in_one, "there are ", in_one, " messages in one ring, ", sent.size(), " in both");
+  for (uint32_t number = 0; number < sent.size(); ++number) {
+    receive(host[1], 0, sent[number], {0, number});
+    const Bytes more = content(0, number, 33 + number);
+    if (put(host[0], more, {0, static_cast<uint32_t>(sent.size())}) != nullptr) sent.push_back(more);
+    if (sent.size() > 200) break;
+  }
+}
+
+// Only two ranks pass slots, and only if they say so.
+void test_passing_of_more() {
+  Host three(3), two(2);
+  for (int i = 0; i < 4; ++i) {
+    for (int rank = 0; rank < 3; ++rank) check(three[rank].begin(true) == 0, "three ranks pass slots");
+    check(two[0].begin(false) == 0 && two[1].begin(false) == 0, "what does not pass is counted");
+  }
+}
+
 // A message's memory is free once all have read it and all before it; a channel holds 64 messages.
 void test_room() {
   Host host(3);
@@ -579,6 +677,10 @@ int main() {
   test_wrapping();
   test_front();
   test_lent_again();
+  test_passing();
+  test_passing_one_way();
+  test_passing_beside_what_is_unread();
+  test_passing_of_more();
   test_room();
   test_laggards();
   test_laggard_of_what_is_lent();

@@ -164,8 +164,8 @@ def segment_bytes(
     if exchange:
         usual = max(usual, min(256 * KIB, cache // (4 * breadth)))
     elif rooted and large and size == 2:
-        is_long = (rooted if copied else rooted // size) >= 256 * KIB
-        usual = min(usual, (64 if is_long else 16) * KIB)
+        if (rooted if copied else rooted // size) < 256 * KIB:
+            usual = min(usual, 16 * KIB)
     elif rooted and (large or not copied):
         usual = min(usual, max((16 if large else 32) * KIB, rooted // 8))
     return max(64, min(fitting, usual) // 64 * 64)
