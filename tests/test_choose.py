@@ -158,8 +158,9 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
     assert kib(slots_bytes(size, host) for size in (1, 4, 5, 64)) == [512, 512, 1024, 1024]
     assert kib(segment_bytes(size, host) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
     assert kib(segment_bytes(2, host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
-    for copied in (False, True):
-        assert kib(segment_bytes(2, host, rooted=nbytes, copied=copied) for nbytes in vectors) == [
+    for copied, wanted in ((False, [16, 16, 16, 64, 64, 64]), (True, [16, 16, 64, 64, 64, 64])):
+        assert kib(segment_bytes(2, host, rooted=nbytes, copied=copied) for nbytes in vectors) == wanted
+        assert kib(segment_bytes(4, host, rooted=nbytes, copied=copied) for nbytes in vectors) == [
             16,
             16,
             32,
@@ -167,6 +168,14 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
             64,
             64,
         ]
+
+
+def test_with_a_large_second_level_cache_two_ranks_make_more_in_one_round_and_a_crowd_less() -> None:
+    for l2, pair, crowd in ((512 << 10, 2, 24), (1 << 20, 2, 24), (2 << 20, 16, 12)):
+        for size, limit in ((2, pair << 10), (4, crowd << 10)):
+            topology = Topology((0,) * size, Host(cores=2, l2=l2, memory=1 << 30))
+            taken = [choose("all_reduce", nbytes, size, topology).algorithm for nbytes in (limit, limit + 1)]
+            assert taken == ["one_shot", "two_shot"], (l2, size)
 
 
 def test_messages_of_several_hosts_are_long() -> None:
