@@ -1,11 +1,12 @@
 // One rank's end of a group.
 //
 // Each rank owns an *outbox*, a memory file that the ranks of its host have mapped. Nobody but its owner writes it, but
-// for the bell, which any rank may ring, and in a call for what is to be there: slots that were lent, and the arena. Of
-// the outbox of a rank that shares no memory with this one there is a mirror, which a link keeps up to date.
+// for the bell, which any rank may ring, and for what is to be there: in a call slots that were lent, or that pass, and
+// the arena; and a baton. Of the outbox of a rank that shares no memory with this one there is a mirror, which a link
+// keeps up to date.
 //
 // clang-format off
-//   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ recording ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ arena ┐
+//   outbox of rank r  ┌ bell, beat, reason ┬ call board ┬ call texts ┬ recording ┬ read counts ┬ descriptors r→0, … ┬ slots ┬ mailbox ┬ slots that pass ┬ arena ┐
 // clang-format on
 //
 // Six parts share it: channels.h moves messages, board.h finds wrong use, bell.h sleeps and wakes, liveness.h knows

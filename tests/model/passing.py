@@ -1,8 +1,8 @@
 """Two ranks whose slots pass from one to the other, in all interleavings of some calls.
 
-Each has an ordinary ring, and two pass: in its n-th call whose slots pass, rank r writes to that of number r + n. Nobody
-acknowledges that a ring is free; a call ends for a rank when it has read all that is sent to it, and the other one has
-entered the call. Of a ring only matters what lies in it unread, and who wrote it for which call.
+Each has an ordinary ring, and two pass: in its n-th call whose slots pass, rank r writes to that of number r + n.
+Nobody acknowledges that a ring is free; a call ends for a rank when it has read all that is sent to it, and the other
+one has entered the call. Of a ring only matters what lies in it unread, and who wrote it for which call.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ def segment_bytes(
     In a single round of ranks with a core each, two things differ. In an `exchange` all write and then all read: there
     is nothing to wait for in the middle. And where a vector of so many bytes is `rooted`, in that one rank alone folds
     what others give, or gets a part from each, or gives one, who reads has some while another one writes the next. So
-    it is where the whole is `copied` from a root, on processors with a large second-level cache.
+    it is where the whole is `copied` from a root, on processors with a large second-level cache. There two ranks have
+    short messages for what is short, and else such as are worth reading several pages at once (decision 36).
     """
     host = host or this_host()
     slots, large = slots_bytes(size, host), host.l2 > LARGE
