@@ -54,6 +54,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("all_gather", {"x": np.ones(3), "sizes": [3, 3, 3.5]}, (TypeError, ValueError), "sizes"),
     ("all_gather", {"x": np.ones(3), "out": np.ones(8)}, ValueError, "(9,)"),
     ("scatter", {"x": np.ones(3), "root": 9}, ValueError, "root 9"),
+    ("scatter", {"x": np.ones(3), "algorithm": "ring"}, ValueError, "binomial_tree"),
     ("reduce_scatter", {"x": np.ones(4)}, ValueError, "sizes"),
     ("reduce_scatter", {"x": np.array(4.0)}, ValueError, "0-d"),
     ("reduce_scatter", {"x": np.ones(4), "sizes": [1, 1, 1]}, ValueError, "4"),
