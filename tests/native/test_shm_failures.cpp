@@ -386,6 +386,41 @@ void test_small_file() {
   close(fd);
 }
 
+// Whatever a descriptor is overwritten with, its reader gets a message out of memory that is there, or an internal
+// failure.
+void test_overwritten() {
+  int refused = 0;
+  for (const int size : {2, 5}) {
+    for (uint32_t kind = 0; kind < 20; ++kind) {
+      for (const uint64_t offset : {uint64_t{0}, kArena * size, uint64_t{1} << 28, ~uint64_t{0} / 3}) {
+        for (int from = 0; from < size - 1; ++from) {
+          if (kind == Descriptor::offered) continue;  // an address, which the kernel looks at
+          Host host(size);
+          const int32_t to[] = {size - 1};
+          send(host[from], to, content(from, 1, 100), {1, 1});
+          for (auto& [key, mapped] : mappings) {
+            Descriptor& d = static_cast<Outbox*>(mapped.data)->descriptors(size, size - 1)[0];
+            if (d.turn.load() == 0) continue;
+            d.kind = kind;
+            d.offset = offset;
+          }
+          Message message;
+          uint64_t sum = 0;
+          try {
+            check(host[size - 1].peek(from, message), "nothing is there");
+            for (uint64_t i = 0; i < message.bytes; ++i) sum += static_cast<uint64_t>(message.data[i]);
+          } catch (const Failure& failure) {
+            check(failure.kind == Failure::internal, "it is told otherwise");
+            ++refused;
+          }
+          check(sum <= 255 * message.bytes, "no bytes");
+        }
+      }
+    }
+  }
+  check(refused > 100, "only ", refused, " were refused");
+}
+
 // ---- processes ------------------------------------------------------------------------------------------------------
 
 // One child per rank. What it tells comes through a pipe; it stays until its standard input is closed.
@@ -518,5 +553,6 @@ int main() {
   test_close();
   test_signals();
   test_small_file();
+  test_overwritten();
   return report();
 }

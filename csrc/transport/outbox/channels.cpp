@@ -292,7 +292,7 @@ bool Channels::peek(int peer, Message& message) {
     message.data = reinterpret_cast<const std::byte*>(d.offset);
     return true;
   }
-  const bool passed = d.kind == Descriptor::passed || d.kind == Descriptor::passed_back;
+  const bool passed = rings_[1].bytes != 0 && (d.kind == Descriptor::passed || d.kind == Descriptor::passed_back);
   const bool in_arena = d.kind == Descriptor::view || d.kind == Descriptor::put;
   Ring* const ring = passed ? &rings_[1 + (d.kind == Descriptor::passed ? peer : rank_)]
                      : d.kind == Descriptor::slot || message.lent ? &c.ring
