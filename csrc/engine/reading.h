@@ -17,29 +17,30 @@ namespace hocket {
 class Reading {
  public:
   static constexpr int trials = 62;        // messages, in turns: one as the C library does, two woven, one
-  static constexpr double clearly = 0.97;  // of the time that the C library takes
+  static constexpr uint64_t clearly = 97;  // hundredths of the time that the C library takes
 
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     if (is_known()) return is_woven_ ? copy_woven(to, from, bytes) : copy_bytes(to, from, bytes);
     const auto begin = Clock::now();
     tries_woven() ? copy_woven(to, from, bytes) : copy_bytes(to, from, bytes);
-    tell(std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(bytes));
+    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+    tell((static_cast<uint64_t>(took) << 20) / bytes);
   }
 
   bool is_known() const { return trials_ == trials; }
   bool is_woven() const { return is_woven_; }
   bool tries_woven() const { return (trials_ + 1) / 2 % 2 != 0; }
 
-  // How many seconds a byte of such a trial has taken.
-  void tell(double pace) {
+  // How many nanoseconds a MiB of such a trial has taken.
+  void tell(uint64_t pace) {
     if (is_known()) return;
     paces_[tries_woven()][trials_ / 2] = pace;
-    if (++trials_ == trials) is_woven_ = middle(paces_[true]) < clearly * middle(paces_[false]);
+    if (++trials_ == trials) is_woven_ = 100 * middle(paces_[true]) < clearly * middle(paces_[false]);
   }
 
  private:
-  using Paces = std::array<double, trials / 2>;
-  static double middle(Paces& paces) {
+  using Paces = std::array<uint64_t, trials / 2>;
+  static uint64_t middle(Paces& paces) {
     const auto found = paces.begin() + trials / 4;
     std::nth_element(paces.begin(), found, paces.end());
     return *found;

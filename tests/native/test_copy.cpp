@@ -57,27 +57,27 @@ void test_reading() {
   Readings any;
   const auto read = [&any](std::byte* to, const std::byte* from, size_t bytes) { any.copy(to, from, bytes); };
   for (int i = 0; i < 4; ++i) copies_long(read, "a message that is tried, or is not any more");
-  const auto is_woven = [](int better, double pace) {
+  const auto is_woven = [](int better, uint64_t pace) {
     Reading reading;
     int woven = 0;
     for (int i = 0; i < Reading::trials; ++i) {
       check(!reading.is_known() && !reading.is_woven(), "found after ", i, " trials");
       const bool good = reading.tries_woven() && woven < better;
       woven += reading.tries_woven();
-      reading.tell(good ? pace : 1);
+      reading.tell(good ? pace : 1000);
     }
     check(woven == Reading::trials / 2, woven, " trials of one way");
     const bool found = reading.is_woven();
-    for (int i = 0; i < 100; ++i) reading.tell(found ? 2 : 0.5);
+    for (int i = 0; i < 100; ++i) reading.tell(found ? 2000 : 500);
     check(reading.is_known() && reading.is_woven() == found, "not found, or twice");
     return found;
   };
   constexpr int all = Reading::trials / 2, half = all / 2;
-  check(is_woven(all, 0.9), "what takes less is not chosen");
-  check(!is_woven(all, 0.98), "what hardly takes less is chosen");
-  check(!is_woven(all, 1.1), "what takes longer is chosen");
-  check(is_woven(half + 1, 0.5), "most trials do not decide");
-  check(!is_woven(half, 0.01), "few trials decide");
+  check(is_woven(all, 900), "what takes less is not chosen");
+  check(!is_woven(all, 980), "what hardly takes less is chosen");
+  check(!is_woven(all, 1100), "what takes longer is chosen");
+  check(is_woven(half + 1, 500), "most trials do not decide");
+  check(!is_woven(half, 10), "few trials decide");
 }
 
 }  // namespace
