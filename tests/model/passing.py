@@ -57,8 +57,7 @@ class Passing:
     def _steps(self, mine: Rank, theirs: Rank, me: int) -> Iterator[tuple[str, Rank, Rank]]:
         if not mine.inside:
             if mine.call + 1 < len(self.calls):
-                counts = self.calls[mine.call + 1][0] or (self.mistake == "counts all calls")
-                entered = Rank(mine.call + 1, True, 0, 0, mine.passed + counts, mine.unread)
+                entered = Rank(mine.call + 1, True, 0, 0, mine.passed + self.calls[mine.call + 1][0], mine.unread)
                 yield f"enters {mine.call + 1}", entered, theirs
             return
         pass_, *messages = self.calls[mine.call]

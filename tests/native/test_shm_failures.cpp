@@ -390,6 +390,7 @@ void test_small_file() {
 // failure.
 void test_overwritten() {
   int refused = 0;
+  [[maybe_unused]] volatile std::byte read;  // where memory is not there, that is what ends this test
   for (const int size : {2, 5}) {
     for (uint32_t kind = 0; kind < 20; ++kind) {
       for (const uint64_t offset : {uint64_t{0}, kArena * size, uint64_t{1} << 28, ~uint64_t{0} / 3}) {
@@ -405,15 +406,13 @@ void test_overwritten() {
             d.offset = offset;
           }
           Message message;
-          uint64_t sum = 0;
           try {
             check(host[size - 1].peek(from, message), "nothing is there");
-            for (uint64_t i = 0; i < message.bytes; ++i) sum += static_cast<uint64_t>(message.data[i]);
+            for (uint64_t i = 0; i < message.bytes; ++i) read = message.data[i];
           } catch (const Failure& failure) {
             check(failure.kind == Failure::internal, "it is told otherwise");
             ++refused;
           }
-          check(sum <= 255 * message.bytes, "no bytes");
         }
       }
     }

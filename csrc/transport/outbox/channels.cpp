@@ -76,6 +76,7 @@ uint64_t Channels::begin(bool pass) {
   ring_ = next;
   if (pass && read_at_) ring_->resume = *std::exchange(read_at_, std::nullopt);
   head_ = tail_ = round_up(head_, slots_) + ring_->resume;
+  to_fetch_ = 0;  // it was behind a message of another ring
   for (Channel& c : channels_) c.elsewhere = c.sent;
   return passes_;
 }

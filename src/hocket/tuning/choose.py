@@ -126,7 +126,7 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
         limit = (16 if host.l2 > LARGE else 2) * KIB
         why = "two ranks: one round, and each reads little more of the other than in two"
     elif size > host.cores:
-        limit = (12 if host.l2 > LARGE else 24) * KIB
+        limit = 24 * KIB
         why = "small: one round instead of two, in each of which ranks change places on their cores"
     else:
         limit = 4 * KIB
