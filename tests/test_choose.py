@@ -171,7 +171,7 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
 
 
 def test_with_a_large_second_level_cache_two_ranks_make_more_in_one_round() -> None:
-    for l2, limit in ((512 << 10, 2 << 10), (1 << 20, 2 << 10), (2 << 20, 16 << 10)):
+    for l2, limit in ((512 << 10, 2 << 10), (1 << 20, 2 << 10), (2 << 20, 4 << 10)):
         topology = Topology((0,) * 2, Host(cores=2, l2=l2, memory=1 << 30))
         taken = [choose("all_reduce", nbytes, 2, topology).algorithm for nbytes in (limit, limit + 1)]
         assert taken == ["one_shot", "two_shot"], l2

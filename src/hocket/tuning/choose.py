@@ -123,7 +123,7 @@ def _ruled(collective: str, nbytes: int, size: int, topology: Topology, *, one_p
         limit = size * topology.wire // more if more else PAIR
         why = "small: one round over the wire instead of two"
     elif size <= 2:
-        limit = (16 if host.l2 > LARGE else 2) * KIB
+        limit = (4 if host.l2 > LARGE else 2) * KIB
         why = "two ranks: one round, and each reads little more of the other than in two"
     elif size > host.cores:
         limit = 24 * KIB
