@@ -78,7 +78,7 @@ def others(field: Field, sizes: list[int], quick: bool) -> Result:
     """All other collectives, at the same sizes."""
     effort, rows = least(BRIEF, quick), []
     for name, in_place in IN_PLACE.items():
-        for size in sizes if name != "barrier" else [0]:
+        for size in [0] if name == "barrier" else sizes if quick else finer(sizes):
             rows += field.compare(task_for(name, size, field.ranks, effort, in_place=in_place), effort)
     return {f"others {field.ranks}": rows}
 

@@ -28,10 +28,9 @@
 namespace hocket::shm {
 
 inline constexpr uint64_t stream_line = 64;
-inline constexpr uint64_t ring_bytes = 1024 << 10;
-inline constexpr uint64_t piece_bytes = 64 << 10;  // published at once, so that both ends copy at the same time
-inline constexpr uint64_t short_bytes =
-    ring_bytes / 2;  // of a message that is sent, and received, in one go: of a baton
+inline constexpr uint64_t short_bytes = 1024 << 10;  // of a message that is sent, and received, in one go: of a baton
+inline constexpr uint64_t piece_bytes = 64 << 10;    // published at once, so that both ends copy at the same time
+inline constexpr uint64_t ring_bytes = short_bytes + piece_bytes;  // room for such a message and its header
 
 // In the writer's region.
 struct alignas(stream_line) Lane {
