@@ -63,22 +63,23 @@ def all_reduce(field: Field, sizes: list[int], quick: bool) -> Result:
     effort = least(CAREFUL, quick)
     rows = [
         row
-        for size in (sizes if quick else finer(sizes))
+        for size in finer(sizes, quick)
         for row in field.compare(task_for("all_reduce", size, field.ranks, effort, in_place=True), effort)
     ]
     return {f"all_reduce {field.ranks}": rows}
 
 
-def finer(sizes: list[int]) -> list[int]:
-    """With one between the long ones: there it ends to matter whether a vector fits into the second-level cache."""
-    return sorted({*sizes, 1 << 20})
+def finer(sizes: list[int], quick: bool) -> list[int]:
+    """With one between the long ones, where it ends to matter whether a vector fits into the second-level cache; not to
+    try this program out."""
+    return sizes if quick else sorted({*sizes, 1 << 20})
 
 
 def others(field: Field, sizes: list[int], quick: bool) -> Result:
     """All other collectives, at the same sizes."""
     effort, rows = least(BRIEF, quick), []
     for name, in_place in IN_PLACE.items():
-        for size in [0] if name == "barrier" else sizes if quick else finer(sizes):
+        for size in finer(sizes, quick) if name != "barrier" else [0]:
             rows += field.compare(task_for(name, size, field.ranks, effort, in_place=in_place), effort)
     return {f"others {field.ranks}": rows}
 
@@ -226,7 +227,7 @@ def crowds(sizes: list[int], quick: bool) -> Result:
 
 def limits(sizes: list[int], quick: bool) -> Result:
     """The all-reduce of two ranks beside the least that two cores can do."""
-    effort, sizes = least(CAREFUL, quick), sizes if quick else finer(sizes)
+    effort, sizes = least(CAREFUL, quick), finer(sizes, quick)
     with Field({"hocket": LIBRARIES["hocket"]} | LIMITS, 2) as field:
         return {
             "limits": [
