@@ -29,11 +29,12 @@ group.barrier()
 
 
 class Job:
-    """A job of which each rank has said its pid."""
+    """A job of which each rank has said its pid. One that is stopped is not given up before all is seen."""
 
     def __init__(self, hocket: Hocket, size: int, text: str, *options: str) -> None:
         script = hocket.script(BEGIN + text)
-        self.process = hocket.start("run", "-n", str(size), *options, script)
+        patient = {"HOCKET_HEARTBEAT_TIMEOUT": "60"}
+        self.process = hocket.start("run", "-n", str(size), *options, script, environ=patient)
         said = [line.split() for line in lines(self.process, size)]
         self.pids = [int(pid) for _, pid in sorted(said, key=lambda words: int(words[0]))]
 
