@@ -140,7 +140,7 @@ def stopped(group: Any, victim: int) -> str:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_stopped_rank_is_a_timeout_that_names_it(world: Worlds, size: int) -> None:
     for victim in {0, size - 1}:
-        here = world(size)
+        here = World(size, world.transport, HOCKET_HEARTBEAT_TIMEOUT="60")  # or it is given up, on a busy machine
         here.start(stopped, victim, fresh=True)
         outcomes = here.finish(without=victim)
         here.close()
