@@ -104,13 +104,16 @@ def task_for(collective: str, nbytes: int, ranks: int, effort: Effort, **options
 def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
     """Fill in the entries: in each round every library has its turn, while the others sleep; another one begins.
 
-    A first round, which does not count, checks results and finds how many samples fit into the time.
+    Two rounds come first that do not count: one checks results, and has in it what a library does once, at its first
+    calls; one finds how many samples fit into the time.
     """
     times = {}
     for entry in entries:
-        answers = _ask(entry, replace(entry.task, times=PILOT))
+        pilot = replace(entry.task, times=PILOT)
+        checked = _ask(entry, pilot)
+        answers = checked and _ask(entry, replace(pilot, check=0))
         if answers:
-            entry.wrong = sum(answer["wrong"] for answer in answers)
+            entry.wrong = sum(answer["wrong"] for answer in checked)
             entry.library = entry.library or entry.session.name
             entry.algorithm, entry.predicted = answers[0]["algorithm"], answers[0]["predicted"]
             each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
