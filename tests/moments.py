@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Seconds in which is over what waits for nobody, also on a machine that has much else to do: groups wait for a minute.
-AT_ONCE = 10.0
-
 
 def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
     """Poll until `condition()` holds; fail when it never does."""

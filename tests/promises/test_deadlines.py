@@ -19,7 +19,7 @@ from moments import Signs, gate, gated, ours, seconds
 from worlds import World, raised
 
 Own = Callable[[int], World]
-SLACK = 4.0  # seconds that a call may take beyond its deadline, on a busy machine; what it waits for takes longer
+SLACK = 1.0  # seconds that a call may take beyond its deadline, on a busy machine
 
 
 # ---- a call that waits for another thread's ------------------------------------------------------------------------

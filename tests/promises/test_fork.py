@@ -17,7 +17,7 @@ import pytest
 from programs import run
 
 import hocket
-from moments import AT_ONCE, Signs, ours, seconds, until
+from moments import Signs, ours, seconds, until
 from worlds import World
 
 Own = Callable[[int], World]
@@ -123,7 +123,7 @@ def test_a_use_of_an_inherited_group_is_refused(own: Own, signs: Signs, use: str
     assert kind == "HocketError" or kind == "GroupBroken", kind
     assert "fork" in text.lower()
     assert "\n" not in text
-    assert took < AT_ONCE
+    assert took < 2
 
 
 LEAVES: dict[str, Callable[[Any, Any], Any]] = {
