@@ -105,7 +105,7 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
     """Fill in the entries: in each round every library has its turn, while the others sleep; another one begins.
 
     Two rounds come first that do not count: one checks results, and has in it what a library does once, at its first
-    calls; one finds how many samples fit into the time.
+    calls, of which there may be more than are for warming up (with each root); one finds how many samples fit.
     """
     times = {}
     for entry in entries:
