@@ -38,6 +38,8 @@ class Run {
       protocol.slots.clear();
     }
     if (program.offers) choose();
+    past_caches_ = program.past_caches.begin(program.unread_bytes, !tries_);
+    if (tries_ || program.past_caches.tries()) begun_ = Clock::now();
   }
 
   void finish() {
@@ -61,6 +63,7 @@ class Run {
       wait_.progressed();
     }
     if (tries_) program_.offering.tell(offers_, Clock::now() - begun_, port_.shares_core(-1));
+    if (program_.past_caches.tries()) program_.past_caches.tell(Clock::now() - begun_);
   }
 
  private:
@@ -70,7 +73,6 @@ class Run {
     if (port_.offering != Port::what_is_faster || !program_.mutual) return;
     tries_ = program_.offering.tries();
     offers_ = program_.offering.begin();
-    if (tries_) begun_ = Clock::now();
   }
 
   std::byte* at(const Place& place) const { return bases_[place.buffer] + place.offset; }
@@ -314,7 +316,7 @@ class Run {
     const uint64_t divisor = r.finished ? program_.divisor : 1;
     const bool received = r.sources[0].peer != local && !is_offered_;
     chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor,
-                 r.past_caches, received});
+                 r.unread && past_caches_, received});
   }
 
   // The current receive has been made.
@@ -413,7 +415,8 @@ class Run {
   Chores chores_;
   std::optional<bool> turns_;
   bool offers_ = false, tries_ = false;  // what is copied, where it lies; whether that is being found out
-  Clock::time_point begun_;              // if it is
+  bool past_caches_;                     // whether what nobody reads goes past the caches
+  Clock::time_point begun_;              // if either is being found out
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.
   bool is_offered_ = false;

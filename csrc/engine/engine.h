@@ -21,6 +21,7 @@
 
 #include "engine/meter.h"
 #include "engine/offering.h"
+#include "engine/past_caches.h"
 #include "engine/port.h"
 #include "engine/trace.h"
 #include "kernels/reduce.h"
@@ -67,7 +68,7 @@ struct Receive {
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
   bool passed_on = false;       // some send waits for it: found by `measure`,
-  bool past_caches = false;     // as is whether it is of a long copy, and nobody reads what it makes or overwrites
+  bool unread = false;          // as is whether it is a copy, and nobody reads what it makes or overwrites
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -105,6 +106,8 @@ struct Program {
   bool mutual = false;             // all who get something from this rank send to it, too,
   Offering offering{};             // and how its calls find out then whether they do
   bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
+  uint64_t unread_bytes = 0;       // as is how much is unread, with that of all who share the caches,
+  PastCaches past_caches{};        // which may go past them
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know
   uint64_t bytes = 0;              // of the vector, which it counts

@@ -3,15 +3,14 @@
 #include <map>
 
 #include "engine/engine.h"
-#include "kernels/copy.h"
 
 namespace hocket {
 
 namespace {
 
-// Of the output, what is written and not read. All that is read is taken for one piece, from the first byte to the
+// Of the output, what is copied there and not read. All that is read is taken for one piece, from the first byte to the
 // last.
-void find_past_caches(Program& program) {
+void find_unread(Program& program) {
   uint64_t begin = UINT64_MAX, end = 0;
   const auto reads = [&](const Place& place, uint64_t bytes) {
     if (place.buffer != out) return;
@@ -24,14 +23,12 @@ void find_past_caches(Program& program) {
       if (source.peer == local) reads(source.place, r.bytes);
     }
   }
-  const auto unread = [&](const Receive& r) {
+  program.unread_bytes = 0;
+  for (Receive& r : program.receives) {
     const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
-    return r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
-  };
-  uint64_t written = 0;
-  for (const Receive& r : program.receives) written += unread(r) ? r.bytes : 0;
-  const bool is_long = written * program.writers >= beyond_caches;
-  for (Receive& r : program.receives) r.past_caches = is_long && unread(r);
+    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
+    if (r.unread) program.unread_bytes += r.bytes * program.writers;
+  }
 }
 
 // Between two ranks it is the same for both: what is sent is received, and what has a home is answered.
@@ -68,7 +65,7 @@ void measure(Program& program) {
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }
-  find_past_caches(program);
+  find_unread(program);
   std::map<int32_t, Flow> flows;
   const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
   for (const Send& s : program.sends) {

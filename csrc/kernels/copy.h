@@ -23,7 +23,8 @@ void copy_woven(std::byte* to, const std::byte* from, size_t bytes);
 
 // Past the caches: no line is fetched to be overwritten. For what is a part of so many bytes that are written in a row,
 // by all who share the caches, and not read meanwhile: the first of them would be in no cache any more when somebody
-// reads them. Other threads see it all once it has returned.
+// reads them. Of less it is for who copies to find out (engine/past_caches.h). Other threads see it all once it has
+// returned.
 inline constexpr uint64_t beyond_caches = 16 << 20;
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes);
 

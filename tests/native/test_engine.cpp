@@ -148,7 +148,8 @@ void test_functions() {
   }
 }
 
-// What is written past the caches: copies of 16 MiB or more, of all ranks that share the caches, which nobody reads.
+// What is written past the caches: copies of 16 MiB or more, of all ranks that share the caches, which nobody reads. Of
+// an eighth of that and more it is tried.
 void test_past_caches() {
   constexpr uint64_t most = 16 << 20;
   const auto copy = [](Buffer to, uint64_t at, uint64_t bytes, int32_t from) {
@@ -166,24 +167,73 @@ void test_past_caches() {
     program.writers = writers;
     measure(program);
     std::string all;
-    for (const Receive& r : program.receives) all += r.past_caches ? 'p' : '-';
+    const bool past = program.past_caches.begin(program.unread_bytes);
+    const char kind = past ? 'p' : program.past_caches.tries() ? 't' : 'c';
+    for (const Receive& r : program.receives) all += r.unread ? kind : '-';
     return all;
   };
   const auto two = [&](uint64_t first, uint64_t second) {
     return std::vector{copy(out, 0, first, local), copy(out, first, second, 1)};
   };
   check(found(two(64, most - 64), 1) == "pp", "what is long goes through the caches");
-  check(found(two(64, most - 72), 1) == "--", "what is short goes past them");
+  check(found(two(64, most - 72), 1) == "tt", "what is less is not tried");
+  check(found(two(64, most / 8 - 64), 1) == "tt", "what is much less is not tried");
+  check(found(two(64, most / 8 - 72), 1) == "cc", "what is short is tried");
   check(found(two(64, most / 4 - 64), 4) == "pp", "of four ranks each counts its own only");
-  check(found(two(64, most / 4 - 72), 4) == "--", "four ranks write less than is counted");
+  check(found(two(64, most / 4 - 72), 4) == "tt", "four ranks write less than is counted");
   check(found({copy(tmp, 0, most, 1)}, 4) == "-", "what lies in between goes past them");
   std::vector<Receive> overwrites = two(64, most), folds = two(64, most);
   overwrites[1].before = {0};
   folds[1].sources.push_back(folds[1].sources[0]);
-  check(found(overwrites, 1) == "--" && found(folds, 1) == "--", "what is read goes past them");
+  check(found(overwrites, 1) == "c-" && found(folds, 1) == "c-", "what is read goes past them, or is counted");
   check(found(overwrites, most / 64) == "p-", "what is read beside it is counted or not told apart");
   Send passed_on{.step = 1, .mark = 0, .from = {out, 64}, .bytes = 8, .peers = {1}, .after = 1};
-  check(found(two(64, most), 1, {passed_on}) == "--", "what is sent on goes past them");
+  check(found(two(64, most), 1, {passed_on}) == "c-", "what is sent on goes past them, or is counted");
+}
+
+// Of what is tried, the first ones take turns, and the rest does what took clearly less of the same length, as it would
+// be. What is as long as caches or short is not tried, nor is anything beside another trial.
+void test_past_caches_on_trial() {
+  using std::chrono::nanoseconds;
+  constexpr uint64_t least = PastCaches::least;
+  const auto goes_past = [&](int hundredths) {  // where it takes so many of the time that it takes through the caches
+    PastCaches kind;
+    for (unsigned i = 0; i < Trial::unseen + Trial::trials; ++i) {
+      check(kind.begin(8 * least) && !kind.tries(), "what is long is tried");
+      check(!kind.begin(least - 1) && !kind.tries(), "what is short is tried");
+      kind.begin(least, false);
+      check(!kind.tries(), "is tried beside another trial");
+      const uint64_t longer = 1 + i % 3;
+      const bool past = kind.begin(longer * least);
+      if (!kind.tries()) break;
+      kind.tell(nanoseconds(longer * (past ? 10 * hundredths : 1000)));
+    }
+    check(!kind.begin(least - 1) && kind.begin(8 * least), "what is short or long does as was found");
+    const bool beside = kind.begin(least, false), found = kind.begin(least);
+    check(beside == found && found == (kind.found() == Trial::other), "does not do what was found");
+    return found;
+  };
+  check(goes_past(10) && goes_past(70) && goes_past(84), "what takes less is not chosen");
+  check(!goes_past(86) && !goes_past(100) && !goes_past(200), "what takes longer is chosen");
+}
+
+// Results are right in either way, and while it is tried.
+void test_copies_on_trial() {
+  for (const auto make : kPlans) {
+    Case c{.plan = make(3), .sizes = Sizes(make(3).chunks, 51), .weather = {.seed = kSeed}};
+    c.calls = Trial::unseen + Trial::trials + 1;
+    std::vector<Program> programs = programs_of(c);
+    for (Program& program : programs) {
+      if (program.unread_bytes != 0) program.unread_bytes = PastCaches::least;
+    }
+    std::vector<Memory> ranks = draw(c);
+    play(c, programs, ranks, Port::nothing_offered);
+    for (int rank = 0; rank < 3; ++rank) {
+      const Program& program = programs[rank];
+      check((program.past_caches.found() != Trial::unknown) == (program.unread_bytes != 0), c, "rank ", rank);
+      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+    }
+  }
 }
 
 // Of nothing, nothing is sent.
@@ -275,14 +325,14 @@ void test_offering() {
   const auto found_of = [&](auto&& time, bool in_crowd = false) {
     Offering offering;
     found_at = 0;
-    for (unsigned i = 0; i < Offering::unseen + Offering::trials; ++i) {
+    for (unsigned i = 0; i < Trial::unseen + Trial::trials; ++i) {
       check(offering.tries(), "tries no more before call ", i);
       if (offering.found() != Offering::unknown && found_at == 0) found_at = i;
       const bool offered = offering.begin();
-      const unsigned turn = (i - Offering::unseen) / Offering::turn % 4;
-      check(offered == (i >= Offering::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
-      const bool is_first = (i - Offering::unseen) % Offering::turn == 0;
-      offering.tell(offered, nanoseconds(i < Offering::unseen || is_first ? 1000000 * offered : time(i, offered)),
+      const unsigned turn = (i - Trial::unseen) / Trial::turn % 4;
+      check(offered == (i >= Trial::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
+      const bool is_first = (i - Trial::unseen) % Trial::turn == 0;
+      offering.tell(offered, nanoseconds(i < Trial::unseen || is_first ? 1000000 * offered : time(i, offered)),
                     in_crowd);
     }
     check(!offering.tries(), "still tries");
@@ -297,15 +347,15 @@ void test_offering() {
   const auto hardly = [](unsigned, bool offered) { return offered ? 990 : 1000; };
   const auto faster = [](unsigned, bool offered) { return offered ? 900 : 1000; };
   const auto noisy = [&](unsigned i, bool offered) { return i % 3 == 0 ? 1000000 : faster(i, offered); };
-  constexpr unsigned four_turns = 4 * Offering::turn;
+  constexpr unsigned four_turns = 4 * Trial::turn;
   check(found_of(faster) == Offering::offered && found_at == 0, "what takes less is not chosen at the end");
   const auto twice = [](unsigned, bool offered) { return offered ? 500 : 1000; };
-  check(found_of(twice) == Offering::offered && found_at == Offering::unseen + four_turns, "is unsure of a half");
+  check(found_of(twice) == Offering::offered && found_at == Trial::unseen + four_turns, "is unsure of a half");
   const auto half = [](unsigned, bool offered) { return offered ? 2000 : 1000; };
-  check(found_of(half) == Offering::staged && found_at == Offering::unseen + four_turns, "is unsure of the double");
+  check(found_of(half) == Offering::staged && found_at == Trial::unseen + four_turns, "is unsure of the double");
   const auto fifth = [](unsigned, bool offered) { return offered ? 800 : 1000; };
   const auto sixth = [](unsigned, bool offered) { return offered ? 840 : 1000; };
-  check(found_of(fifth) == Offering::offered && found_at == Offering::unseen + 3 * four_turns, "is unsure of a fifth");
+  check(found_of(fifth) == Offering::offered && found_at == Trial::unseen + 3 * four_turns, "is unsure of a fifth");
   check(found_of(sixth) == Offering::offered && found_at == 0, "is sure of a sixth too early");
   const auto little = [](unsigned, bool offered) { return offered ? 920 : 1000; };
   check(found_of(little) == Offering::offered, "a little is not enough");
@@ -323,7 +373,7 @@ void test_offering() {
 // Half of the trials are offered, and results are right; but nothing is of what goes one way.
 void test_offers_on_trial() {
   Case c{.plan = ring(2), .sizes = {51, 51}, .weather = {.seed = kSeed, .offers = 100}};
-  c.calls = 2 * (Offering::unseen + Offering::trials);
+  c.calls = 2 * (Trial::unseen + Trial::trials);
   std::vector<Program> programs = programs_of(c);
   std::vector<Memory> ranks = draw(c);
   for (const bool settled : {false, true}) {
@@ -336,7 +386,7 @@ void test_offers_on_trial() {
     for (int rank = 0; rank < 2; ++rank) {
       check(programs[rank].mutual && (programs[rank].offering.found() == Offering::unknown) == settled, c, "rank ",
             rank);
-      const size_t offered = settled ? c.calls : Offering::trials / 2;
+      const size_t offered = settled ? c.calls : Trial::trials / 2;
       check(ends[rank].offered == offered, c, "rank ", rank, " offered ", ends[rank].offered);
       check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
     }
@@ -443,6 +493,8 @@ int main() {
   test_grain_choice();
   test_functions();
   test_past_caches();
+  test_past_caches_on_trial();
+  test_copies_on_trial();
   test_empty();
   test_barrier();
   test_fusion();

@@ -1,6 +1,7 @@
 // The mailbox: who gets which message, in which order, and whether all of it arrives.
 #include <algorithm>
 
+#include "engine/past_caches.h"
 #include "p2p_world.h"
 
 namespace {
@@ -230,6 +231,23 @@ void at_once_while_written() {
 
 // -- Sizes and flow ---------------------------------------------------------------------------------------------------
 
+// The first ones of each length are copied in two ways, and the last ones in the faster one.
+void long_ones_on_trial() {
+  World world(2);
+  world.run([](int rank, Mailbox& me) {
+    for (uint64_t i = 0; i < 3 * (Trial::unseen + Trial::trials + 1); ++i) {
+      const Bytes sent = content((PastCaches::least << i % 3) + i, i);
+      if (rank == 0) {
+        me.wait(send(me, 1, 0, sent), kNever);
+      } else {
+        Bytes data(sent.size());
+        me.wait(receive(me, 0, 0, data), kNever);
+        check(data == sent);
+      }
+    }
+  });
+}
+
 void both_send_first(uint64_t bytes) {
   World world(2);
   world.run([bytes](int rank, Mailbox& me) {
@@ -395,6 +413,7 @@ int main() {
   at_once_but_stopped();
   at_once_while_written();
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
+  long_ones_on_trial();
   zero_bytes();
   short_sends_need_no_receiver();
   to_oneself();

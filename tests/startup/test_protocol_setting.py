@@ -155,3 +155,4 @@ def test_info_says_which(hocket: Hocket, asked: str, sums: str, copies: str) -> 
     facts = json.loads(hocket.run("info", "--json", environ={"HOCKET_PROTOCOL": asked}).stdout)
     assert facts["two ranks"].startswith(sums)
     assert facts["long copies"].startswith(copies)
+    assert "past" in facts["long results"]

@@ -1,10 +1,13 @@
 #include "transport/outbox/stream.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "engine/past_caches.h"
 #include "engine/reading.h"
 #include "kernels/copy.h"
 #include "transport/shm/mapping.h"
@@ -154,7 +157,9 @@ class Reader final : public StreamReader {
     copy_out(meta.data(), tail_ + sizeof header, header.meta_bytes);
     tail_ += header.area();
     ++number_;
-    past_caches_ = header.bytes >= beyond_caches;
+    tried_ = &past_caches_[std::clamp<int>(std::bit_width(header.bytes / PastCaches::least), 1, 3) - 1];
+    is_past_caches_ = tried_->begin(header.bytes);
+    spent_ = {};
     apart_ = header.apart;
     payload_ = tail_;
     return StreamHeader{header.tag, header.bytes};
@@ -162,7 +167,7 @@ class Reader final : public StreamReader {
 
   uint64_t read(std::byte* to, uint64_t bytes) override {
     const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
-    if (to != nullptr) copy_payload(to, tail_, std::min(piece, bytes), past_caches_);
+    if (to != nullptr) take_piece(to, std::min(piece, bytes), piece >= bytes);
     tail_ += piece;
     if (apart_ && piece >= bytes) take_baton();
     return std::min(piece, bytes);
@@ -259,6 +264,14 @@ class Reader final : public StreamReader {
     baton_->is_here = true;
   }
 
+  void take_piece(std::byte* to, uint64_t n, bool is_last) {
+    if (!tried_->tries()) return copy_payload(to, tail_, n, is_past_caches_);
+    const auto begun = Clock::now();
+    copy_payload(to, tail_, n, is_past_caches_);
+    spent_ += Clock::now() - begun;
+    if (is_last) tried_->tell(spent_);
+  }
+
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
     if (apart_) return reading_.copy(to, baton_->first(at - payload_ + n) + (at - payload_), n);
     if (past_caches) return copy_out(to, at, n, copy_past_caches);
@@ -280,13 +293,16 @@ class Reader final : public StreamReader {
   std::atomic<uint64_t>* read_;
   const std::byte* ring_;
   uint64_t tail_ = 0;
-  uint64_t published_ = 0;    // as last seen
-  uint64_t mapped_ = 0;       // of the ring
-  uint64_t number_ = 0;       // of messages
-  uint64_t payload_ = 0;      // where that of the one begins that is being read,
-  bool past_caches_ = false;  // and how it is copied,
-  bool apart_ = false;        // if not from the baton
+  uint64_t published_ = 0;       // as last seen
+  uint64_t mapped_ = 0;          // of the ring
+  uint64_t number_ = 0;          // of messages
+  uint64_t payload_ = 0;         // where that of the one begins that is being read,
+  bool is_past_caches_ = false;  // and how it is copied,
+  bool apart_ = false;           // if not from the baton
   Readings reading_;
+  std::array<PastCaches, 3> past_caches_;  // for messages of 2, 4 and 8 MiB, and less than twice that
+  PastCaches* tried_ = &past_caches_[0];   // that of the message which is being read,
+  Clock::duration spent_{};                // and how long copying it has taken so far, if that is tried
   const std::shared_ptr<Baton> baton_;
 };
 
