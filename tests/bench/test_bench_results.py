@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +81,15 @@ def test_libraries_take_turns() -> None:
         ask = session.ask
         session.ask = lambda what, ask=ask, name=session.name, **task: (order.append(name), ask(what, **task))[1]  # type: ignore[method-assign]
     rows_of(sessions)
-    assert order[:6] == [key for key in sessions for _ in range(2)]  # which finds how many fit
-    assert order[6:] == [[*sessions][(turn + i) % 3] for turn in range(EFFORT.rounds) for i in range(3)]
+    assert order[:9] == [key for key in sessions for _ in range(3)]  # which finds how many fit
+    assert order[9:] == [[*sessions][(turn + i) % 3] for turn in range(EFFORT.rounds) for i in range(3)]
 
 
 def test_results_are_checked_once() -> None:
     session = Pretend("hocket", 1e-3, wrong=3)
     (row,) = rows_of({"hocket": session})
     assert row["wrong"] == 6  # three on each rank
-    assert [task["check"] for task in session.asked] == [1, 0, 0, 0, 0]
+    assert [task["check"] for task in session.asked] == [1, 0, 0, 0, 0, 0]
 
 
 def test_the_ratio_is_of_the_best_peer() -> None:
@@ -113,8 +114,8 @@ class Unsteady(Pretend):
 def test_the_ratio_is_of_what_was_taken_in_one_round() -> None:
     """The machine is half as fast in hocket's turn of the second round, and in all of the third."""
     sessions = {
-        "hocket": Unsteady("h", 1e-3, 1e-3, 1e-3, 2e-3, 2e-3),
-        "gloo": Unsteady("g", 3e-3, 3e-3, 1.5e-3, 1.5e-3, 3e-3),
+        "hocket": Unsteady("h", 1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 2e-3),
+        "gloo": Unsteady("g", 3e-3, 3e-3, 3e-3, 1.5e-3, 1.5e-3, 3e-3),
     }
     rows = rows_of(sessions)  # type: ignore[arg-type]
     assert [row["p50_us"] for row in rows] == pytest.approx([4000, 3000])
@@ -128,7 +129,7 @@ def test_there_are_more_rounds_while_there_is_time(seconds: float, rounds: int) 
     effort = Effort(rounds=3, times=4, again=4, seconds=seconds)
     sessions = {key: Pretend(key, 1e-3) for key in ("hocket", "gloo")}
     rows_of(sessions, effort=effort)
-    assert [len(session.asked) for session in sessions.values()] == [2 + rounds] * 2
+    assert [len(session.asked) for session in sessions.values()] == [3 + rounds] * 2
 
 
 class Late(Pretend):
@@ -142,6 +143,23 @@ class Late(Pretend):
 def test_what_a_library_does_once_does_not_cost_it_samples() -> None:
     (row,) = rows_of({"hocket": Late("hocket", 1e-3)})
     assert row["samples"] == EFFORT.rounds * EFFORT.times
+
+
+@pytest.mark.parametrize(
+    ("collective", "size", "seconds", "calls"),
+    [
+        ("all_reduce", 1 << 20, 1.0, 72),
+        ("scatter", 1 << 20, 1.0, 144),
+        ("all_reduce", 8, 1.0, 3),  # of 32 calls each
+        ("all_reduce", 1 << 20, 1e-3, 40),
+        ("all_reduce", 1 << 20, 1e-9, 1),
+    ],
+)
+def test_what_a_library_finds_out_comes_before(collective: str, size: int, seconds: float, calls: int) -> None:
+    """Two calls and two that warm up take 100 µs."""
+    session = Pretend("hocket", 1e-3)
+    rows_of({"hocket": session}, size, collective, replace(EFFORT, seconds=seconds))
+    assert session.asked[2]["times"] == calls
 
 
 def test_bare_loops_and_other_algorithms_are_no_peers() -> None:

@@ -22,6 +22,7 @@ from .session import LibraryFailed, Session
 BATCHED_BYTES = 4096
 BATCH = 32
 PILOT = 2
+SETTLING = 72  # calls, with each root: hocket tries two ways of making long ones in 68 (csrc/engine/trial.h)
 LEAST = 3
 
 
@@ -104,8 +105,9 @@ def task_for(collective: str, nbytes: int, ranks: int, effort: Effort, **options
 def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
     """Fill in the entries: in each round every library has its turn, while the others sleep; another one begins.
 
-    Two rounds come first that do not count: one checks results, and has in it what a library does once, at its first
-    calls, of which there may be more than are for warming up (with each root); one finds how many samples fit.
+    Three rounds come first that do not count: one checks results, and has in it what a library does once, at its first
+    calls, of which there may be more than are for warming up (with each root); one finds how many samples fit; and in
+    one a library finds out, if it does, how it makes all later calls.
     """
     times = {}
     for entry in entries:
@@ -119,6 +121,9 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
             each = max(answer["wall"] for answer in answers) / (PILOT + entry.task.warmup)
             fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
             times[entry.key] = max(LEAST, min(effort.times, int(fit)))
+            calls = SETTLING * (entry.session.ranks if entry.task.rooted else 1)
+            settling = min(-(-calls // entry.task.batch), int(effort.seconds / max(each, 1e-9)))
+            _ask(entry, replace(pilot, times=max(1, settling), check=0))
     begin = time.perf_counter()
     for turn in range(effort.rounds * effort.again):
         if turn >= effort.rounds and time.perf_counter() - begin > effort.seconds * len(times):

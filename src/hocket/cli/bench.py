@@ -117,7 +117,9 @@ def bench(
         Literal["numpy", "torch"], typer.Option(help="torch: hocket is called through torch.distributed, as gloo is.")
     ] = "numpy",
     rounds: Annotated[int, typer.Option(min=1, help="In each, every library has its turn.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="About so long for one size of one library.")] = 0.5,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="About so long for one size of one library, and up to as long before.")
+    ] = 0.5,
     as_json: Annotated[
         Path | None,
         typer.Option(
