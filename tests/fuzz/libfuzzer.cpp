@@ -19,6 +19,10 @@ extern "C" void __sanitizer_cov_trace_pc() {
   ++counters[(from ^ from >> 16) % counter_count];
 }
 
+// g++ tells of comparisons of these as well, of which libFuzzer knows nothing.
+extern "C" void __sanitizer_cov_trace_cmpd(double, double) {}
+extern "C" void __sanitizer_cov_trace_cmpf(float, float) {}
+
 // A message that is too long to be is refused, as it is where memory is short.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
