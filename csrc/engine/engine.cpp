@@ -38,7 +38,7 @@ class Run {
       protocol.slots.clear();
     }
     if (program.offers) choose();
-    past_caches_ = program.past_caches.begin(program.unread_bytes, !tries_);
+    program.past_caches.begin(program.unread_bytes, !tries_);
     if (tries_ || program.past_caches.tries()) begun_ = Clock::now();
   }
 
@@ -62,7 +62,7 @@ class Run {
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
-    if (tries_) program_.offering.tell(offers_, Clock::now() - begun_, port_.shares_core(-1));
+    if (tries_) program_.offering.tell(Clock::now() - begun_, port_.shares_core(-1));
     if (program_.past_caches.tries()) program_.past_caches.tell(Clock::now() - begun_);
   }
 
@@ -316,7 +316,7 @@ class Run {
     const uint64_t divisor = r.finished ? program_.divisor : 1;
     const bool received = r.sources[0].peer != local && !is_offered_;
     chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor,
-                 r.unread && past_caches_, received});
+                 r.unread && program_.past_caches.is_past(), received});
   }
 
   // The current receive has been made.
@@ -415,8 +415,7 @@ class Run {
   Chores chores_;
   std::optional<bool> turns_;
   bool offers_ = false, tries_ = false;  // what is copied, where it lies; whether that is being found out
-  bool past_caches_;                     // whether what nobody reads goes past the caches
-  Clock::time_point begun_;              // if either is being found out
+  Clock::time_point begun_;              // if that is, or whether results go past the caches
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.
   bool is_offered_ = false;

@@ -14,7 +14,7 @@ constexpr uint64_t least_offered = 32 << 10;  // bytes of a message: for less a 
 // found best, from the end of the same call on. No bit of a result depends on it, nor need all keep to it.
 class Offering {
  public:
-  enum Found : uint32_t { unknown, staged, offered };
+  enum Found : uint32_t { unknown = Trial::unknown, staged = Trial::usual, offered = Trial::other };
 
   static constexpr double clearly = 0.95;  // of the time that staging takes; where ranks share cores, and what one of
   static constexpr double crowded = 0.9;   // them takes is not half of what there is to know, of that
@@ -26,14 +26,10 @@ class Offering {
 
   // How long that call has taken, if it was one of the first and has come to its end. The trials go on until it is
   // settled, since rank 0 may not be as sure as this one.
-  void tell(bool is_offered, Clock::duration time, bool in_crowd) {
-    trial_.tell(is_offered, time, in_crowd ? crowded : clearly);
-  }
+  void tell(Clock::duration time, bool in_crowd) { trial_.tell(time, in_crowd ? crowded : clearly); }
 
   // What it has found out, and what all do once that is told.
-  Found found() const {
-    return trial_.found() == Trial::unknown ? unknown : trial_.found() == Trial::usual ? staged : offered;
-  }
+  Found found() const { return static_cast<Found>(trial_.found()); }
   void settle(uint32_t found_by_first) {
     if (found_by_first != unknown) settled_ = found_by_first;
   }

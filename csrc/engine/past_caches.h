@@ -20,16 +20,17 @@ class PastCaches {
   // found out by it.
   bool begin(uint64_t bytes, bool may_try = true) {
     tries_ = false;
-    if (bytes < least || bytes >= beyond_caches) return bytes >= beyond_caches;
+    if (bytes < least || bytes >= beyond_caches) return past_ = bytes >= beyond_caches;
     tries_ = may_try && trial_.found() == Trial::unknown && trial_.goes_on();
     bytes_ = static_cast<int64_t>(bytes);
-    past_ = tries_ ? trial_.begin() : trial_.found() == Trial::other;
-    return past_;
+    return past_ = tries_ ? trial_.begin() : trial_.found() == Trial::other;
   }
 
-  // Whether that is being tried, and how long it has taken, once it has come to its end.
+  // Of the one that was begun last: whether it goes past them, whether that is being tried, and how long it has taken,
+  // once it has come to its end.
+  bool is_past() const { return past_; }
   bool tries() const { return tries_; }
-  void tell(Clock::duration time) { trial_.tell(past_, time * pace / bytes_, clearly); }
+  void tell(Clock::duration time) { trial_.tell(time * pace / bytes_, clearly); }
 
   Trial::Found found() const { return trial_.found(); }
 

@@ -25,17 +25,14 @@ class Trial {
   bool goes_on() const { return calls_ < unseen + trials; }
 
   // Whether the next call, if it is, goes the other way.
-  bool begin() {
-    const unsigned number = calls_++;
-    return number >= unseen && ((number - unseen) / turn + 1) % 4 / 2 != 0;
-  }
+  bool begin() { return is_other(++calls_); }
 
-  // How long that call has taken, if it has come to its end. The other way must take less than `worth` of what the
-  // usual one does; after each four turns that may be clear enough.
-  void tell(bool is_other, Clock::duration time, double worth) {
+  // How long the call that was begun last has taken, if it has come to its end. The other way must take less than
+  // `worth` of what the usual one does; after each four turns that may be clear enough.
+  void tell(Clock::duration time, double worth) {
     if (calls_ <= unseen || found_ != unknown) return;
     const unsigned trial = calls_ - unseen;
-    if (trial % turn != 1) times_[is_other].push_back(time);
+    if (trial % turn != 1) times_[is_other(calls_)].push_back(time);
     if (trial % (4 * turn) != 0 || times_[false].empty() || times_[true].empty()) return;
     const std::chrono::duration<double> others = middle(true), usuals = middle(false);
     const double doubt = trial == trials ? 0 : surely * 4 * turn / trial;
@@ -49,8 +46,11 @@ class Trial {
   Found found() const { return found_; }
 
  private:
-  Clock::duration middle(bool is_other) {
-    const auto begin = times_[is_other].begin(), end = times_[is_other].end();
+  // Whether the call of that number, from 1 on, goes the other way.
+  static bool is_other(unsigned number) { return number > unseen && ((number - unseen - 1) / turn + 1) % 4 / 2 != 0; }
+
+  Clock::duration middle(bool of_other) {
+    const auto begin = times_[of_other].begin(), end = times_[of_other].end();
     const auto found = begin + (end - begin) / 2;
     std::nth_element(begin, found, end);
     return *found;

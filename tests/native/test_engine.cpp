@@ -332,8 +332,7 @@ void test_offering() {
       const unsigned turn = (i - Trial::unseen) / Trial::turn % 4;
       check(offered == (i >= Trial::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
       const bool is_first = (i - Trial::unseen) % Trial::turn == 0;
-      offering.tell(offered, nanoseconds(i < Trial::unseen || is_first ? 1000000 * offered : time(i, offered)),
-                    in_crowd);
+      offering.tell(nanoseconds(i < Trial::unseen || is_first ? 1000000 * offered : time(i, offered)), in_crowd);
     }
     check(!offering.tries(), "still tries");
     for (const auto settled : {Offering::unknown, Offering::offered, Offering::staged, Offering::offered}) {

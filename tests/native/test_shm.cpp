@@ -493,7 +493,7 @@ void test_all_do_as_the_first() {
   const auto find = [](Offering& offering, bool offers) {
     while (offering.tries()) {
       const bool offered = offering.begin();
-      offering.tell(offered, std::chrono::nanoseconds(offered == offers ? 1000 : 2000), false);
+      offering.tell(std::chrono::nanoseconds(offered == offers ? 1000 : 2000), false);
     }
   };
   for (const bool offers : {false, true}) {

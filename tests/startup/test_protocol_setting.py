@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -155,4 +156,4 @@ def test_info_says_which(hocket: Hocket, asked: str, sums: str, copies: str) -> 
     facts = json.loads(hocket.run("info", "--json", environ={"HOCKET_PROTOCOL": asked}).stdout)
     assert facts["two ranks"].startswith(sums)
     assert facts["long copies"].startswith(copies)
-    assert "past" in facts["long results"]
+    assert ("past" in facts["long results"]) == (platform.machine() == "x86_64")

@@ -158,7 +158,7 @@ class Reader final : public StreamReader {
     tail_ += header.area();
     ++number_;
     tried_ = &past_caches_[std::clamp<int>(std::bit_width(header.bytes / PastCaches::least), 1, 3) - 1];
-    is_past_caches_ = tried_->begin(header.bytes);
+    tried_->begin(header.bytes);
     spent_ = {};
     apart_ = header.apart;
     payload_ = tail_;
@@ -265,9 +265,9 @@ class Reader final : public StreamReader {
   }
 
   void take_piece(std::byte* to, uint64_t n, bool is_last) {
-    if (!tried_->tries()) return copy_payload(to, tail_, n, is_past_caches_);
+    if (!tried_->tries()) return copy_payload(to, tail_, n, tried_->is_past());
     const auto begun = Clock::now();
-    copy_payload(to, tail_, n, is_past_caches_);
+    copy_payload(to, tail_, n, tried_->is_past());
     spent_ += Clock::now() - begun;
     if (is_last) tried_->tell(spent_);
   }
@@ -293,12 +293,11 @@ class Reader final : public StreamReader {
   std::atomic<uint64_t>* read_;
   const std::byte* ring_;
   uint64_t tail_ = 0;
-  uint64_t published_ = 0;       // as last seen
-  uint64_t mapped_ = 0;          // of the ring
-  uint64_t number_ = 0;          // of messages
-  uint64_t payload_ = 0;         // where that of the one begins that is being read,
-  bool is_past_caches_ = false;  // and how it is copied,
-  bool apart_ = false;           // if not from the baton
+  uint64_t published_ = 0;  // as last seen
+  uint64_t mapped_ = 0;     // of the ring
+  uint64_t number_ = 0;     // of messages
+  uint64_t payload_ = 0;    // where that of the one begins that is being read,
+  bool apart_ = false;      // and whether it lies in the baton
   Readings reading_;
   std::array<PastCaches, 3> past_caches_;  // for messages of 2, 4 and 8 MiB, and less than twice that
   PastCaches* tried_ = &past_caches_[0];   // that of the message which is being read,

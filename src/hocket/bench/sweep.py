@@ -22,7 +22,9 @@ from .session import LibraryFailed, Session
 BATCHED_BYTES = 4096
 BATCH = 32
 PILOT = 2
-SETTLING = 72  # calls, with each root: hocket tries two ways of making long ones in 68 (csrc/engine/trial.h)
+# Calls, with each root. hocket tries two ways of making long ones in 68 at most (csrc/engine/trial.h): first whether
+# they are offered, and then, of 2 to 16 MiB, whether results go past the caches. It may be too few for both.
+SETTLING = 72
 LEAST = 3
 
 
