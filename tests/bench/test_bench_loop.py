@@ -54,6 +54,29 @@ def test_samples_are_timed_and_results_checked(in_place: bool) -> None:
     assert library.calls == (5 + 2) * 3 + 2
 
 
+def test_no_rank_goes_on_before_all_are_through() -> None:
+    """They meet before and after the calls of a sample, and what the last one gave is still there."""
+
+    class Noting(Alone):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[int, float]] = []
+
+        def prepare(self, task: Task, x: Array, y: Array, root: int) -> Callable[[], None] | None:
+            self.x = x
+            return super().prepare(task, x, y, root)
+
+        def barrier(self) -> None:
+            self.seen.append((self.calls, float(self.x[-1])))
+
+    library = Noting()
+    measure(library, Task("all_reduce", 1000, times=3, warmup=1, batch=2, check=0))
+    assert [calls for calls, _ in library.seen] == [0, 2, 2, 4, 4, 6, 6, 8]
+    inputs = [value for _, value in library.seen]
+    assert inputs[::2] == inputs[1::2]
+    assert len(set(inputs)) == 4
+
+
 def test_what_does_not_count_is_timed_beside() -> None:
     """Of DDP's steps the bare module's, as many of them, in samples of their own."""
     library = Alone()

@@ -136,11 +136,11 @@ def bench(
     A size is that of the whole vector: what an all_reduce takes, an all_gather yields, a reduce_scatter takes apart;
     it is rounded up to whole elements, and to equal parts. busbw is algbw times what nccl-tests gives it.
 
-    A sample: every rank rewrites its input, all meet in the library's own barrier, each times its call, and the slowest
-    rank counts. Up to 4 KiB a sample is 32 calls in a row. p50 is the median over rounds of their medians, p99 that of
-    all samples; best peer / hocket is the median over rounds, too, of what both took in one round. The roots of rooted
-    collectives take turns. ddp is what DistributedDataParallel adds to a step of 20 small layers, fsdp2 what
-    fully_shard adds to one of a small transformer.
+    A sample: every rank rewrites its input, all meet in the library's own barrier, each times its call, all meet again,
+    and the slowest rank counts. Up to 4 KiB a sample is 32 calls in a row. p50 is the median over rounds of their
+    medians, p99 that of all samples; best peer / hocket is the median over rounds, too, of what both took in one round.
+    The roots of rooted collectives take turns. ddp is what DistributedDataParallel adds to a step of 20 small layers,
+    fsdp2 what fully_shard adds to one of a small transformer.
 
     With --hosts all talk over TCP, by cubic, and within a host over shared memory; MPI is tuned for hosts that share
     their cores. lean is the all-reduce of two ranks in the least loop there is, without frames or Python, and pump only
