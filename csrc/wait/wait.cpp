@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned pauses_per_turn = 8;
 constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
-constexpr unsigned turns_of_patience = 4;                // for one on another core, where ranks share cores
+constexpr unsigned turns_of_patience = 16;               // for one on another core, where ranks share cores
 constexpr unsigned turns_of_holding = 8;                 // one to three microseconds
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
