@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import hocket
 from hocket.bench import sweep
 from hocket.bench.hosts import reason
-from hocket.bench.peers import APIS, LIBRARIES, LIMITS
+from hocket.bench.peers import APIS, LIBRARIES, LIMITS, Peer
 from hocket.bench.peers.data import COLLECTIVES, OBJECTS, SCANS
 from hocket.bench.session import LibraryFailed, Session
 from hocket.cli import bench
@@ -343,6 +343,31 @@ def test_a_failed_task_ends_the_session_and_tells() -> None:
         with pytest.raises(LibraryFailed, match="no_such_call"):
             session.ask("time", collective="no_such_call", count=4)
         assert "no_such_call" in session.dead
+
+
+STUCK = """
+import json, socket, sys
+address, rank = sys.argv[1], int(sys.argv[2])
+with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rw") as stream:
+    connection.connect(address)
+    print(json.dumps({"library": "stuck 1.0", "rank": rank, "size": 2}), file=stream, flush=True)
+    stream.readline()
+    if rank == 1:
+        print(json.dumps({"error": "rank 1 cannot"}), file=stream, flush=True)
+    stream.readline()
+"""
+
+
+def test_who_fails_is_heard_though_another_one_waits_for_it() -> None:
+    """Rank 0 never answers, as in a barrier that rank 1 does not come to."""
+
+    class Stuck(Peer):
+        def commands(self, place: Path, address: str, ranks: int, *_: Any) -> list[list[str]]:
+            return [[sys.executable, "-c", STUCK, address, str(rank)] for rank in range(ranks)]
+
+    stuck = Stuck("stuck", "none", [Path(sys.prefix)], "bin/python", "stuck")
+    with Session(stuck, 2) as session, pytest.raises(LibraryFailed, match="rank 1 cannot"):
+        session.ask("time")
 
 
 def test_the_example_of_overlap() -> None:

@@ -55,7 +55,7 @@ def test_samples_are_timed_and_results_checked(in_place: bool) -> None:
 
 
 def test_no_rank_goes_on_before_all_are_through() -> None:
-    """They meet before and after the calls of a sample, and what the last one gave is still there."""
+    """They meet before and after the calls of a sample, and no input is written anew in between."""
 
     class Noting(Alone):
         def __init__(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from .hosts import Host
 from .peers import Peer
@@ -66,11 +66,11 @@ class Session:
         deadline = time.monotonic() + starting
         hello = {}
         for _ in range(self.ranks):
-            self._until(deadline, listener, "start")
+            self._until(deadline, [listener], "start")
             connection, _ = listener.accept()
             stream = self._stack.enter_context(connection.makefile("r"))
             self._stack.enter_context(connection)
-            self._until(deadline, connection, "start")
+            self._until(deadline, [connection], "start")
             told = json.loads(stream.readline())
             hello[told["rank"]] = (connection, stream)
             self.name = told["library"]
@@ -83,28 +83,35 @@ class Session:
             with suppress(OSError):
                 connection.sendall(line.encode())
         deadline = time.monotonic() + limit
-        answers = []
-        for connection, stream in self._streams:
-            self._until(deadline, connection, what)
-            try:
-                text = stream.readline()
-            except OSError:
-                text = ""
-            if not text:
-                self._fail("broke off")
-            answers.append(json.loads(text))
-        for answer in answers:
-            if "error" in answer:
-                self._fail("failed", answer["error"])
-        return answers
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < self.ranks:  # as they come: a rank that failed may be one that all others wait for
+            waiting = [connection for rank, (connection, _) in enumerate(self._streams) if rank not in answers]
+            ready = self._until(deadline, waiting, what)
+            for rank, (connection, stream) in enumerate(self._streams):
+                if connection in ready:
+                    answers[rank] = self._answer(stream)
+        return [answers[rank] for rank in range(self.ranks)]
 
-    def _until(self, deadline: float, source: socket.socket, what: str) -> None:
-        """Sleep until something comes, looking now and then whether the library is still there."""
-        while not _readable(source, min(HEARTBEAT, max(0.0, deadline - time.monotonic()))):
+    def _answer(self, stream: IO[str]) -> dict[str, Any]:
+        try:
+            text = stream.readline()
+        except OSError:
+            text = ""
+        if not text:
+            self._fail("broke off")
+        answer: dict[str, Any] = json.loads(text)
+        if "error" in answer:
+            self._fail("failed", answer["error"])
+        return answer
+
+    def _until(self, deadline: float, sources: Sequence[socket.socket], what: str) -> list[socket.socket]:
+        """Sleep until something comes, looking now and then whether the library is still there. From where it comes."""
+        while not (ready := _readable(sources, min(HEARTBEAT, max(0.0, deadline - time.monotonic())))):
             if any(process.poll() not in (None, 0) for process in self._processes):
                 self._fail("broke off")
             if time.monotonic() >= deadline:
                 self._fail(f"took too long to {what}")
+        return ready
 
     def _fail(self, how: str, said: str = "") -> NoReturn:
         if how == "broke off":  # the launcher will say why
@@ -139,7 +146,8 @@ class Session:
         self.close()
 
 
-def _readable(source: socket.socket, seconds: float) -> bool:
+def _readable(sources: Sequence[socket.socket], seconds: float) -> list[socket.socket]:
     with selectors.DefaultSelector() as selector:
-        selector.register(source, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ, source)
+        return [key.data for key, _ in selector.select(seconds)]

@@ -22,9 +22,9 @@ from .session import LibraryFailed, Session
 BATCHED_BYTES = 4096
 BATCH = 32
 PILOT = 2
-# Calls, with each root. hocket tries two ways of making long ones in 68 at most (csrc/engine/trial.h): first whether
-# they are offered, and then, of 2 to 16 MiB, whether results go past the caches.
-SETTLING = 140
+# Calls, with each root. hocket makes two trials of long ones, of 68 calls at most (csrc/engine/trial.h): first whether
+# they are offered, and then, of 2 to 16 MiB, whether results go past the caches. And seconds: half of a task's time.
+SETTLING, LONGEST = 140, 60.0
 LEAST = 3
 
 
@@ -124,7 +124,7 @@ def take_turns(entries: Sequence[Entry], effort: Effort) -> None:
             fit = effort.seconds / effort.rounds / max(each, 1e-9) - effort.warmup
             times[entry.key] = max(LEAST, min(effort.times, int(fit)))
             calls = SETTLING * (entry.session.ranks if entry.task.rooted else 1)
-            settling = min(-(-calls // entry.task.batch), int(2 * effort.seconds / max(each, 1e-9)))
+            settling = min(-(-calls // entry.task.batch), int(min(2 * effort.seconds, LONGEST) / max(each, 1e-9)))
             _ask(entry, replace(pilot, times=max(1, settling), check=0))
     begin = time.perf_counter()
     for turn in range(effort.rounds * effort.again):

@@ -7,7 +7,7 @@ task, one per answer.
 One **sample**: the rank writes its whole input, so that no cache, page or result of the last sample helps; all ranks
 meet in the library's own barrier; the rank reads the clock, makes its call and reads the clock again; and all meet once
 more. Without that a rank that is through would go on to its next input, or to its answer, on a core on which the rank
-beside it has its call still to end. A call of a few KiB is over before a clock is read: there a sample is `batch` calls
+beside it is still in its call. A call of a few KiB is over before a clock is read: there a sample is `batch` calls
 in a row, in every library. The time of a sample is that of its slowest rank, which the controller finds. Where only
 that counts which a call takes beyond another one (`BARE`), the other one is timed in the same way right before, and the
 controller subtracts. The root of a rooted collective moves on by one with every call: a fixed root would run ahead of
