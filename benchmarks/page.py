@@ -60,8 +60,8 @@ bench` installs them, measures everything again and writes this page.
   begins with another one; whose turn it is not sleeps in `recv`. All run the same loop
   (`src/hocket/bench/peers/loop.py`).
 - One sample: every rank rewrites its whole input, so that no warm cache flatters anyone; all meet in the library's own
-  barrier; each times its own call; all meet again; the slowest rank counts. Up to 4 KiB a sample is 32 calls in a row,
-  for all alike.
+  barrier; each times its own call; all meet again, which figures from before 27 November 2026 are without; the slowest
+  rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
 - Some 150 calls come first that do not count, with each root, or as many as fit into twice as long as is measured: in
   up to 68 hocket tries how to make long ones, and where all give and get, in up to 68 more, how to write their results.
 - The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.

@@ -10,9 +10,9 @@ namespace hocket {
 namespace {
 
 constexpr unsigned pauses_per_turn = 8;
-constexpr unsigned turns_of_spinning = 96;               // about 20 us, and only while every rank has a core
-constexpr unsigned turns_of_patience = 16;               // for one on another core, where ranks share cores
-constexpr unsigned turns_of_holding = 8;                 // one to three microseconds
+constexpr unsigned turns_of_spinning = 96;  // about 20 us, and only while every rank has a core
+constexpr unsigned turns_of_patience = 16;  // for one on another core, where ranks share cores: about a change of tasks
+constexpr unsigned turns_of_holding = 8;    // one to three microseconds
 constexpr std::chrono::microseconds time_to_yield{200};  // then the core is given back for good
 
 Clock::duration duration_of(const timespec& time) {

@@ -28,6 +28,7 @@ class Pretend:
     ranks, dead, hosts = 2, "", ()
 
     bare = 0.0
+    wall = 1e-4
 
     def __init__(self, name: str, seconds: float, wrong: int = 0, lacks: bool = False, fails: bool = False) -> None:
         self.name, self.seconds, self.wrong, self.lacks, self.fails = name, seconds, wrong, lacks, fails
@@ -40,7 +41,7 @@ class Pretend:
         if self.lacks:
             return [{"lacks": True}] * 2
         took = [[self.seconds * factor] * task["times"] for factor in (1, 2)]
-        common = {"wall": 1e-4, "algorithm": "", "predicted": None, "wrong": self.wrong if task["check"] else 0}
+        common = {"wall": self.wall, "algorithm": "", "predicted": None, "wrong": self.wrong if task["check"] else 0}
         return [{"seconds": seconds, "bare": [self.bare] * task["times"], **common} for seconds in took]
 
 
@@ -160,6 +161,14 @@ def test_what_a_library_finds_out_comes_before(collective: str, size: int, secon
     session = Pretend("hocket", 1e-3)
     rows_of({"hocket": session}, size, collective, replace(EFFORT, seconds=seconds))
     assert session.asked[2]["times"] == calls
+
+
+def test_it_takes_no_longer_than_a_session_waits() -> None:
+    """Calls of a second, of which 140 fit into what is asked for."""
+    session = Pretend("hocket", 1.0)
+    session.wall = 4.0
+    rows_of({"hocket": session}, effort=replace(EFFORT, seconds=100.0))
+    assert session.asked[2]["times"] == 60
 
 
 def test_bare_loops_and_other_algorithms_are_no_peers() -> None:

@@ -83,14 +83,11 @@ class Session:
             with suppress(OSError):
                 connection.sendall(line.encode())
         deadline = time.monotonic() + limit
-        answers: dict[int, dict[str, Any]] = {}
-        while len(answers) < self.ranks:  # as they come: a rank that failed may be one that all others wait for
-            waiting = [connection for rank, (connection, _) in enumerate(self._streams) if rank not in answers]
-            ready = self._until(deadline, waiting, what)
-            for rank, (connection, stream) in enumerate(self._streams):
-                if connection in ready:
-                    answers[rank] = self._answer(stream)
-        return [answers[rank] for rank in range(self.ranks)]
+        answers, streams = {}, dict(self._streams)
+        while streams:  # as they come: a rank that failed may be one that all others wait for
+            for connection in self._until(deadline, list(streams), what):
+                answers[connection] = self._answer(streams.pop(connection))
+        return [answers[connection] for connection, _ in self._streams]
 
     def _answer(self, stream: IO[str]) -> dict[str, Any]:
         try:

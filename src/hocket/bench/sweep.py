@@ -23,8 +23,9 @@ BATCHED_BYTES = 4096
 BATCH = 32
 PILOT = 2
 # Calls, with each root. hocket makes two trials of long ones, of 68 calls at most (csrc/engine/trial.h): first whether
-# they are offered, and then, of 2 to 16 MiB, whether results go past the caches. And seconds: half of a task's time.
-SETTLING, LONGEST = 140, 60.0
+# they are offered, and then, of 2 to 16 MiB, whether results go past the caches.
+SETTLING = 140
+LONGEST = 60.0  # seconds of these calls, which are one task: half of what a session waits for one
 LEAST = 3
 
 

@@ -118,8 +118,7 @@ def bench(
     ] = "numpy",
     rounds: Annotated[int, typer.Option(min=1, help="In each, every library has its turn.")] = 5,
     seconds: Annotated[
-        float,
-        typer.Option(min=0.001, help="About so long for one size of one library, and up to twice that before."),
+        float, typer.Option(min=0.001, help="About so long for one size of one library, up to twice that before.")
     ] = 0.5,
     as_json: Annotated[
         Path | None,
