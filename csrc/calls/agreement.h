@@ -17,18 +17,17 @@ class Agreement {
 
   // Texts are kept by fingerprint; their first line is what an error prints of a call.
   virtual void describe(uint64_t fingerprint, const std::string& text) = 0;
-  // The next call, with the output here; returns its number. `found` is what this rank has found out about such calls,
-  // 0 for nothing.
-  virtual uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr, uint32_t found = 0) = 0;
+  // The next call, with the output here; returns its number. `said` is how the next such call sends, if this rank is
+  // the first; 0: it does not say.
+  virtual uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr, uint32_t said = 0) = 0;
   virtual uint64_t number() const = 0;
   virtual std::string title() const = 0;
   // Waits until each of `peers` has entered this call, or waits to be told of just this one. Throws Failure::mismatch
   // if one means something else by it, and the reason why the group is over, once it is: what was not completed by then
   // nobody completes. If it returns, this rank has completed the call.
   virtual void meet(Peers peers, Deadline deadline) = 0;
-  // What rank 0 had found out as it entered the call that this rank has completed last, as far as it is known here. All
-  // do as rank 0 found best: half of them one way and half the other may be worse than either.
-  virtual uint32_t found_by_first() const = 0;
+  // What rank 0 said as it entered the call that this rank has completed last, as far as it is known here.
+  virtual uint32_t said_by_first() const = 0;
 
   // Waits until `peer` has entered the next call, and returns its fingerprint. `expected` describes what this rank
   // takes that call for: if `peer` waits likewise, for this rank or another, they differ in who is to tell.

@@ -15,7 +15,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
   const uint64_t landings = port.listens ? port.landings() : 0;
   try {
     agreement.describe(call.fingerprint, program.text);
-    const uint64_t number = agreement.enter(call.fingerprint, call.out, program.offering.found());
+    const uint64_t number = agreement.enter(call.fingerprint, call.out, say(program, port));
     FAILPOINT(entered);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
     run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,
@@ -23,7 +23,7 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
     moved = now();
     FAILPOINT(moved);
     agreement.meet(program.unheard, deadline);
-    if (program.offers) program.offering.settle(agreement.found_by_first());
+    if (program.ways > 1) program.sending.follow(agreement.said_by_first());
   } catch (...) {
     Hold::let_go();
     if (program.trace) program.trace->add({program.traced, begun, Clock::now(), waited, true});

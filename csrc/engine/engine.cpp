@@ -37,9 +37,9 @@ class Run {
       protocol.posted.clear();
       protocol.slots.clear();
     }
-    if (program.offers) choose();
-    program.past_caches.begin(program.unread_bytes, !tries_);
-    if (tries_ || program.past_caches.tries()) begun_ = Clock::now();
+    if (program.ways > 1) choose();
+    program.past_caches.begin(program.unread_bytes, !program.sending.tries());
+    if (program.ways > 1 || program.past_caches.is_measured()) begun_ = Clock::now();
   }
 
   void finish() {
@@ -62,17 +62,19 @@ class Run {
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
-    if (tries_) program_.offering.tell(Clock::now() - begun_, port_.shares_core(-1));
-    if (program_.past_caches.tries()) program_.past_caches.tell(Clock::now() - begun_);
+    if (Sending& sending = program_.sending; program_.ways > 1) {
+      sending.tell(Clock::now() - begun_, sending.tries() && port_.shares_core(-1));
+    }
+    if (program_.past_caches.is_measured()) program_.past_caches.tell(Clock::now() - begun_);
   }
 
  private:
-  // Whether this run offers.
+  // How this run sends what is only copied.
   void choose() {
-    offers_ = port_.offering == Port::all_offered;
-    if (port_.offering != Port::what_is_faster || !program_.mutual) return;
-    tries_ = program_.offering.tries();
-    offers_ = program_.offering.begin();
+    const Sending::Way way = program_.sending.way();
+    offers_ =
+        port_.offering == Port::all_offered || (port_.offering == Port::what_is_faster && way == Sending::offered);
+    past_caches_ = way == Sending::past_caches;
   }
 
   std::byte* at(const Place& place) const { return bases_[place.buffer] + place.offset; }
@@ -114,8 +116,9 @@ class Run {
       return false;
     }
     const void* from = at(s.from) + sends_.offset();
-    chores_.add({slot, nullptr, &from, 1, bytes, 1});
-    if (takes_turns(bytes)) {
+    const bool past_caches = past_caches_ && s.copied;
+    chores_.add({slot, nullptr, &from, 1, bytes, 1, past_caches});
+    if (!past_caches && takes_turns(bytes)) {
       work(true);
     } else {
       chores_.finish();
@@ -414,8 +417,8 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
-  bool offers_ = false, tries_ = false;  // what is copied, where it lies; whether that is being found out
-  Clock::time_point begun_;              // if that is, or whether results go past the caches
+  bool offers_ = false, past_caches_ = false;  // what is copied: where it lies, or by slots that are written so
+  Clock::time_point begun_;                    // if it is measured
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.
   bool is_offered_ = false;
@@ -429,6 +432,12 @@ class Run {
 };
 
 }  // namespace
+
+uint32_t say(Program& program, const Port& port) {
+  const unsigned ways = port.listens || port.offering == Port::all_offered ? 1 : program.ways;
+  return program.sending.say(port.offering == Port::nothing_offered ? std::min(ways, 2u) : ways,
+                             !program.past_caches.tries());
+}
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,
          Clock::duration* waited, bool* touched) {

@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "engine/meter.h"
-#include "engine/offering.h"
 #include "engine/past_caches.h"
 #include "engine/port.h"
+#include "engine/sending.h"
 #include "engine/trace.h"
 #include "kernels/reduce.h"
 
@@ -102,9 +102,8 @@ struct Program {
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   uint64_t writers = 1;            // ranks that share this one's caches and receive as much
-  bool offers = false;             // some long send may be offered, found by `measure`; so is whether
-  bool mutual = false;             // all who get something from this rank send to it, too,
-  Offering offering{};             // and how its calls find out then whether they do
+  unsigned ways = 1;               // in which long sends may go, of those of `Sending`: found by `measure`,
+  Sending sending{};               // and which of them by its calls
   bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
   uint64_t unread_bytes = 0;       // as is how much is unread, with that of all who share the caches,
   PastCaches past_caches{};        // which may go past them
@@ -126,6 +125,9 @@ struct Program {
 
 // Finds `inp_bytes`, `out_bytes`, `flows`, and of each receive what becomes of it, when the lists are complete.
 void measure(Program& program);
+
+// What this rank says as it enters a call of `program`, of how the next one sends.
+uint32_t say(Program& program, const Port& port);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
 // and others may still read and write the caller's memory. What it waits is added to `waited`, if that is there, and

@@ -53,11 +53,13 @@ void measure(Program& program) {
     if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
   };
   program.inp_bytes = program.out_bytes = 0;
+  bool copies = false, may_offer = false;  // something long that is sent
   for (const Send& s : program.sends) {
     if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
     reach(program.out_bytes, out, s.from, s.bytes);
-    program.offers |= s.copied && !s.staged && s.bytes >= least_offered;
+    copies |= s.copied && s.bytes >= least_tried;
+    may_offer |= s.copied && !s.staged && s.bytes >= least_tried;
   }
   for (const Receive& r : program.receives) {
     reach(program.out_bytes, out, r.to, r.bytes);
@@ -79,8 +81,9 @@ void measure(Program& program) {
   program.flows.clear();
   for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
   program.passes = passes(program);
-  program.mutual =
+  const bool mutual =
       std::ranges::all_of(program.flows, [](const Flow& flow) { return flow.sent == 0 || flow.received != 0; });
+  program.ways = may_offer && mutual ? 1 + Sending::offered : copies ? 1 + Sending::past_caches : 1;
 }
 
 }  // namespace hocket

@@ -1,9 +1,9 @@
-// Whether what is written and not read is written past the caches, found by doing the first ones in both ways.
+// Whether what is written and not read is written past the caches, found by doing it in both ways.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/trial.h"
+#include "engine/choice.h"
 #include "kernels/copy.h"
 
 namespace hocket {
@@ -19,26 +19,23 @@ class PastCaches {
   // Whether the next one, in which so many bytes are written, goes past them. `may_try`: unless something else is being
   // found out by it.
   bool begin(uint64_t bytes, bool may_try = true) {
-    tries_ = false;
-    if (bytes < least || bytes >= beyond_caches) return past_ = bytes >= beyond_caches;
-    tries_ = may_try && trial_.found() == Trial::unknown && trial_.goes_on();
+    measured_ = bytes >= least && bytes < beyond_caches;
     bytes_ = static_cast<int64_t>(bytes);
-    return past_ = tries_ ? trial_.begin() : trial_.found() == Trial::other;
+    return past_ = measured_ ? choice_.begin(2, may_try) != 0 : bytes >= beyond_caches;
   }
 
-  // Of the one that was begun last: whether it goes past them, whether that is being tried, and how long it has taken,
-  // once it has come to its end.
+  // Of the one that was begun last: whether it goes past them, whether its time is wanted and that is being tried, and
+  // how long it has taken, once it has come to its end.
   bool is_past() const { return past_; }
-  bool tries() const { return tries_; }
-  void tell(Clock::duration time) { trial_.tell(time * pace / bytes_, clearly); }
-
-  Trial::Found found() const { return trial_.found(); }
+  bool is_measured() const { return measured_; }
+  bool tries() const { return measured_ && choice_.tries(); }
+  void tell(Clock::duration time) { choice_.tell(past_, time * pace / bytes_, clearly); }
 
  private:
   static constexpr int64_t pace = beyond_caches;  // bytes: what these would take, since one message may be longer
 
-  Trial trial_;
-  bool tries_ = false, past_ = false;
+  Choice choice_;
+  bool measured_ = false, past_ = false;
   int64_t bytes_ = 0;
 };
 

@@ -176,9 +176,9 @@ void Endpoint::disconnect(bool for_all) {
 
 // ---- agreement ------------------------------------------------------------------------------------------------------
 
-uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out, uint32_t found) {
+uint64_t Endpoint::enter(uint64_t fingerprint, const std::byte* out, uint32_t said) {
   const uint64_t number =
-      board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0, found);
+      board.enter(fingerprint, in_arena(out, Descriptor::room + 1) ? 1 + (out - Channels::arena()) : 0, said);
   recorder.enter(number, fingerprint);
   return number;
 }

@@ -91,8 +91,8 @@ class Endpoint : private Parts, public Channels, public Agreement {
   void disconnect(bool for_all);
 
   void describe(uint64_t fingerprint, const std::string& text) override;
-  uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr, uint32_t found = 0) override;
-  uint32_t found_by_first() const override { return board.found_by_first(); }
+  uint64_t enter(uint64_t fingerprint, const std::byte* out = nullptr, uint32_t said = 0) override;
+  uint32_t said_by_first() const override { return board.said_by_first(); }
   uint64_t number() const override { return board.number(); }
   std::string title() const override { return board.title(); }
   void meet(Peers peers, Deadline deadline) override;

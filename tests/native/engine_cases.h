@@ -66,7 +66,7 @@ inline std::vector<Program> programs_of(const Case& c) {
   std::vector<Program> programs = lower(c.plan, c.sizes, c.in_place, c.segments);
   for (Program& p : programs) {
     p.divisor = c.divisor;
-    p.offers |= c.weather.offers != 0;  // however short they are
+    if (c.weather.offers != 0) p.ways = 1 + Sending::offered;  // however short they are
     if (!c.custom) continue;
     p.fold = nullptr;
     p.custom = chained_fold;
@@ -76,8 +76,9 @@ inline std::vector<Program> programs_of(const Case& c) {
 
 // Runs the programs on `ranks`, call after call, and tells how each rank ended. A rank that ended well has the memory
 // to show for it; of one that did not, it is undefined.
-inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std::vector<Memory>& ranks,
-                             Port::Offers offers = Port::all_offered) {
+inline std::vector<End> play(
+    const Case& c, std::vector<Program>& programs, std::vector<Memory>& ranks, Port::Offers offers = Port::all_offered,
+    const std::function<void(int rank, int call)>& after = [](int, int) {}) {
   const std::vector<End> ends = World(c.plan.size, c.weather).play([&](int rank, FakePort& port) {
     Memory& m = ranks[rank];
     auto* out = reinterpret_cast<std::byte*>(m.out.data());
@@ -87,6 +88,7 @@ inline std::vector<End> play(const Case& c, std::vector<Program>& programs, std:
     for (int call = 1; call <= c.calls; ++call) {
       port.enter(out);
       run(programs[rank], port, call, inp, out, watchdog());
+      after(rank, call);
       for (uint64_t& word : c.in_place ? m.out : m.inp) ++word;  // the memory is the caller's again
     }
   });

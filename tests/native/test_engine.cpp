@@ -168,7 +168,7 @@ void test_past_caches() {
     measure(program);
     std::string all;
     const bool past = program.past_caches.begin(program.unread_bytes);
-    const char kind = past ? 'p' : program.past_caches.tries() ? 't' : 'c';
+    const char kind = past ? 'p' : program.past_caches.is_measured() ? 't' : 'c';
     for (const Receive& r : program.receives) all += r.unread ? kind : '-';
     return all;
   };
@@ -191,46 +191,51 @@ void test_past_caches() {
   check(found(two(64, most), 1, {passed_on}) == "c-", "what is sent on goes past them, or is counted");
 }
 
-// Of what is tried, the first ones take turns, and the rest does what took clearly less of the same length, as it would
-// be. What is as long as caches or short is not tried, nor is anything beside another trial.
+// Of what is tried, what took clearly less of the same length is done. What is as long as caches or short is not tried,
+// nor is anything beside another trial.
 void test_past_caches_on_trial() {
   using std::chrono::nanoseconds;
   constexpr uint64_t least = PastCaches::least;
   const auto goes_past = [&](int hundredths) {  // where it takes so many of the time that it takes through the caches
     PastCaches kind;
-    for (unsigned i = 0; i < Trial::unseen + Trial::trials; ++i) {
-      check(kind.begin(8 * least) && !kind.tries(), "what is long is tried");
-      check(!kind.begin(least - 1) && !kind.tries(), "what is short is tried");
-      kind.begin(least, false);
-      check(!kind.tries(), "is tried beside another trial");
+    bool past = false;
+    for (unsigned i = 0; i < Choice::unseen + Choice::trials + Choice::least_rest / 2; ++i) {
+      check(kind.begin(8 * least) && !kind.is_measured() && !kind.tries(), "what is long is tried");
+      check(!kind.begin(least - 1) && !kind.is_measured() && !kind.tries(), "what is short is tried");
       const uint64_t longer = 1 + i % 3;
-      const bool past = kind.begin(longer * least);
-      if (!kind.tries()) break;
+      past = kind.begin(longer * least);
+      check(kind.is_measured(), "is not measured");
       kind.tell(nanoseconds(longer * (past ? 10 * hundredths : 1000)));
     }
+    check(!kind.tries(), "still tries");
     check(!kind.begin(least - 1) && kind.begin(8 * least), "what is short or long does as was found");
-    const bool beside = kind.begin(least, false), found = kind.begin(least);
-    check(beside == found && found == (kind.found() == Trial::other), "does not do what was found");
-    return found;
+    return past;
   };
   check(goes_past(10) && goes_past(70) && goes_past(84), "what takes less is not chosen");
   check(!goes_past(86) && !goes_past(100) && !goes_past(200), "what takes longer is chosen");
+  PastCaches beside;
+  for (unsigned i = 0; i < Choice::unseen + Choice::least_rest; ++i) {
+    check(!beside.begin(least, false) && !beside.tries(), "is tried beside another trial");
+  }
+  for (unsigned i = 0; i <= Choice::turn; ++i) beside.begin(least);
+  check(beside.tries() && beside.is_past(), "is not tried after another trial");
 }
 
 // Results are right in either way, and while it is tried.
 void test_copies_on_trial() {
   for (const auto make : kPlans) {
     Case c{.plan = make(3), .sizes = Sizes(make(3).chunks, 51), .weather = {.seed = kSeed}};
-    c.calls = Trial::unseen + Trial::trials + 1;
+    c.calls = Choice::unseen + Choice::trials + Choice::late;
     std::vector<Program> programs = programs_of(c);
     for (Program& program : programs) {
       if (program.unread_bytes != 0) program.unread_bytes = PastCaches::least;
     }
     std::vector<Memory> ranks = draw(c);
-    play(c, programs, ranks, Port::nothing_offered);
+    std::array<unsigned, 3> past{};
+    play(c, programs, ranks, Port::nothing_offered,
+         [&](int rank, int) { past[rank] += programs[rank].past_caches.is_past(); });
     for (int rank = 0; rank < 3; ++rank) {
-      const Program& program = programs[rank];
-      check((program.past_caches.found() != Trial::unknown) == (program.unread_bytes != 0), c, "rank ", rank);
+      check((past[rank] > 0) == (programs[rank].unread_bytes != 0), c, "rank ", rank, " went past them ", past[rank]);
       check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
     }
   }
@@ -317,84 +322,162 @@ void test_offers() {
   }
 }
 
-// Both ways take turns, of which the first call does not count; the medians of both decide, if by more than chance.
-// What is done then is what is settled.
-void test_offering() {
-  using std::chrono::nanoseconds;
-  unsigned found_at = 0;  // the first call before which it was known
-  const auto found_of = [&](auto&& time, bool in_crowd = false) {
-    Offering offering;
-    found_at = 0;
-    for (unsigned i = 0; i < Trial::unseen + Trial::trials; ++i) {
-      check(offering.tries(), "tries no more before call ", i);
-      if (offering.found() != Offering::unknown && found_at == 0) found_at = i;
-      const bool offered = offering.begin();
-      const unsigned turn = (i - Trial::unseen) / Trial::turn % 4;
-      check(offered == (i >= Trial::unseen && (turn == 1 || turn == 2)), "another turn at call ", i);
-      const bool is_first = (i - Trial::unseen) % Trial::turn == 0;
-      offering.tell(nanoseconds(i < Trial::unseen || is_first ? 1000000 * offered : time(i, offered)), in_crowd);
-    }
-    check(!offering.tries(), "still tries");
-    for (const auto settled : {Offering::unknown, Offering::offered, Offering::staged, Offering::offered}) {
-      offering.settle(settled);
-      offering.settle(Offering::unknown);  // by who does not know
-      check(offering.begin() == (settled == Offering::offered), "does not do what is settled");
-    }
-    return offering.found();
-  };
-  const auto slower = [](unsigned, bool offered) { return offered ? 1100 : 1000; };
-  const auto hardly = [](unsigned, bool offered) { return offered ? 990 : 1000; };
-  const auto faster = [](unsigned, bool offered) { return offered ? 900 : 1000; };
-  const auto noisy = [&](unsigned i, bool offered) { return i % 3 == 0 ? 1000000 : faster(i, offered); };
-  constexpr unsigned four_turns = 4 * Trial::turn;
-  check(found_of(faster) == Offering::offered && found_at == 0, "what takes less is not chosen at the end");
-  const auto twice = [](unsigned, bool offered) { return offered ? 500 : 1000; };
-  check(found_of(twice) == Offering::offered && found_at == Trial::unseen + four_turns, "is unsure of a half");
-  const auto half = [](unsigned, bool offered) { return offered ? 2000 : 1000; };
-  check(found_of(half) == Offering::staged && found_at == Trial::unseen + four_turns, "is unsure of the double");
-  const auto fifth = [](unsigned, bool offered) { return offered ? 800 : 1000; };
-  const auto sixth = [](unsigned, bool offered) { return offered ? 840 : 1000; };
-  check(found_of(fifth) == Offering::offered && found_at == Trial::unseen + 3 * four_turns, "is unsure of a fifth");
-  check(found_of(sixth) == Offering::offered && found_at == 0, "is sure of a sixth too early");
-  const auto little = [](unsigned, bool offered) { return offered ? 920 : 1000; };
-  check(found_of(little) == Offering::offered, "a little is not enough");
-  check(found_of(little, true) == Offering::staged, "a little is enough in a crowd");
-  check(found_of(twice, true) == Offering::offered, "a half is not enough in a crowd");
-  check(found_of(slower) == Offering::staged, "what takes longer is chosen");
-  check(found_of(hardly) == Offering::staged, "what hardly takes less is chosen");
-  check(found_of(noisy) == Offering::offered, "noise counts");
-  check(found_of([](unsigned, bool) { return 0; }) == Offering::staged, "a clock that stands still chooses");
-  Offering unheard;  // of calls that all failed
-  while (unheard.tries()) unheard.begin();
-  check(!unheard.begin() && unheard.found() == Offering::unknown, "found without a trial");
+// What a choice does where calls take as long as `time` says of the way and of the number of the call, from 0 on, and
+// are told of so many calls late: the way of each, a digit.
+std::string ways_of(unsigned ways, unsigned calls, auto&& time, unsigned late = 0, double worth = 0.95) {
+  Choice choice;
+  std::string all;
+  for (unsigned i = 0; i < calls; ++i) {
+    all += static_cast<char>('0' + choice.begin(ways));
+    if (i < late) continue;
+    const unsigned told = i - late, way = all[told] - '0';
+    choice.tell(way, std::chrono::nanoseconds(time(way, told)), worth);
+  }
+  return all;
 }
 
-// Half of the trials are offered, and results are right; but nothing is of what goes one way.
-void test_offers_on_trial() {
-  Case c{.plan = ring(2), .sizes = {51, 51}, .weather = {.seed = kSeed, .offers = 100}};
-  c.calls = 2 * (Trial::unseen + Trial::trials);
-  std::vector<Program> programs = programs_of(c);
-  std::vector<Memory> ranks = draw(c);
-  for (const bool settled : {false, true}) {
-    if (settled) {
-      programs = programs_of(c);
-      ranks = draw(c);
-      for (Program& program : programs) program.offering.settle(Offering::offered);
-    }
-    const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster);
-    for (int rank = 0; rank < 2; ++rank) {
-      check(programs[rank].mutual && (programs[rank].offering.found() == Offering::unknown) == settled, c, "rank ",
-            rank);
-      const size_t offered = settled ? c.calls : Trial::trials / 2;
-      check(ends[rank].offered == offered, c, "rank ", rank, " offered ", ends[rank].offered);
-      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+// How many of the first or last `calls` went another way than `way`.
+size_t others(const std::string& ways, char way) { return ways.size() - std::ranges::count(ways, way); }
+
+// Two ways take turns, and the medians of both decide, if by more than chance.
+void test_choice_of_two() {
+  constexpr unsigned first = Choice::unseen + Choice::trials, four_turns = 4 * Choice::turn;
+  unsigned trials = 0;  // in the first round, of either way
+  const auto found = [&](int hundredths, double worth = 0.95) {
+    const auto time = [&](unsigned way, unsigned) { return way == 1 ? 10 * hundredths : 1000; };
+    const std::string ways = ways_of(2, first + Choice::least_rest / 2, time, 0, worth);
+    check(ways.starts_with("0000000011111111"), "another way at first: ", ways);
+    trials = ways.find_last_of(ways.back() == '1' ? '0' : '1') + 1 - Choice::unseen;
+    check(others(ways.substr(first), ways.back()) == 0, "goes on after the last trial: ", ways);
+    return ways.back() == '1';
+  };
+  check(found(90) && trials > 3 * four_turns, "what takes less is not chosen at the end");
+  check(found(50) && trials <= four_turns, "is unsure of a half");
+  check(!found(200) && trials <= four_turns, "is unsure of the double");
+  check(found(80) && trials > 2 * four_turns && trials <= 3 * four_turns, "is unsure of a fifth");
+  check(found(84) && trials > 3 * four_turns, "is sure of a sixth too early");
+  check(found(92) && !found(92, 0.9) && found(50, 0.9), "goes by another share of the time than is told");
+  check(!found(99) && !found(100) && !found(110), "what takes as long, or longer, is chosen");
+  check(!found(0, 0), "a clock that stands still chooses");
+  const auto noisy = [](unsigned way, unsigned i) { return i % 3 == 0 ? 1000000 : way == 1 ? 900 : 1000; };
+  check(ways_of(2, 100, noisy).back() == '1', "noise counts");
+  // The first of each turn, which finds what the other way has left, would be against it.
+  auto first_is_slow = [last = 0u](unsigned way, unsigned) mutable {
+    return std::exchange(last, way) != way ? 1000000 * way : way == 1 ? 900 : 1000;
+  };
+  check(ways_of(2, 100, first_is_slow).back() == '1', "the first call of a turn counts");
+  Choice unheard;  // of calls that all failed
+  for (unsigned i = 0; i < first + Choice::late; ++i) unheard.begin(2);
+  check(unheard.begin(2) == 0 && !unheard.tries(), "found without a trial, or not given up");
+}
+
+// Whichever is best is found, of two or three, and from each other one, when what was best is so no more; even if calls
+// are told of late. So it is soon if they take another time, and in the end if they do not.
+void test_choice_goes_on() {
+  for (const unsigned ways : {2u, 3u}) {
+    for (unsigned was = 0; was < ways; ++was) {
+      for (unsigned is = 0; is < ways; ++is) {
+        for (const unsigned late : {0u, 1u, Choice::late}) {
+          for (const bool seen : {false, true}) {
+            constexpr unsigned calls = 8 * Choice::least_rest;
+            const auto time = [&](unsigned way, unsigned i) {
+              if (i < calls) return way == was ? 1000 : 2000 + 500 * static_cast<int>(way);
+              return way == is ? (seen ? 500 : 1000) : way == was && !seen ? 1000 * 3 / 2 : 3000;
+            };
+            const auto stays = [&](unsigned way, unsigned i) { return time(way, i < calls ? i : calls); };
+            const std::string all = ways_of(ways, 4 * calls, stays, late);
+            const size_t in_rounds = others(all.substr(calls / 2, calls / 2), static_cast<char>('0' + was));
+            check(all[calls - 1] == static_cast<char>('0' + was), "of ", ways, " ways ", was, " is not found");
+            check(in_rounds * 10 < calls / 2, "of ", calls / 2, " calls ", in_rounds, " go another way");
+            check(all.back() == static_cast<char>('0' + is), "of ", ways, " ways ", is, " is not found after ", was);
+            const std::string after = all.substr(calls);
+            const size_t until = after.find(static_cast<char>('0' + is));
+            if (seen && was != is) check(until < 2 * Choice::least_rest, "notices after ", until, " calls");
+          }
+        }
+      }
     }
   }
-  c.plan = tree(2);
-  c.sizes = {51, 51};
-  programs = programs_of(c);
-  ranks = draw(c);
-  for (const End& end : play(c, programs, ranks, Port::what_is_faster)) check(end.offered == 0, c, "a root offered");
+}
+
+// Rounds are further and further apart where they find the same, and begin as soon as that is when calls take another
+// time, but for an eighth of it.
+void test_rests_of_a_choice() {
+  Choice choice;
+  bool tried = false;
+  std::vector<unsigned> rests;
+  unsigned rest = 0, pace = 1000;
+  const auto call = [&] {
+    const unsigned way = choice.begin(2);
+    choice.tell(way, std::chrono::nanoseconds(way == 0 ? pace : 3 * pace), 0.95);
+    if (choice.tries() && !std::exchange(tried, true)) rests.push_back(std::exchange(rest, 0));
+    if (!choice.tries()) {
+      tried = false;
+      ++rest;
+    }
+  };
+  while (rests.size() < 4) call();
+  const auto near = [](unsigned a, unsigned b) { return a >= b && a <= b + Choice::looked_at; };
+  check(rests[0] == Choice::unseen && near(rests[1], 256) && near(rests[2], 512) && near(rests[3], 1024),
+        "rests for another time: ", rests[1], ", ", rests[2], ", ", rests[3]);
+  while (rests.size() < 5) {
+    if (rest == 20) pace = 3000;
+    call();
+  }
+  check(near(rests[4], 2048 / Choice::patience), "after another time rests for ", rests[4]);
+  while (rests.size() < 16) call();
+  check(near(rests.back(), Choice::most_rest), "rests for ", rests.back(), " in the end");
+  for (unsigned i = 0; i < 2 * Choice::most_rest; ++i) {
+    if (choice.begin(2, false); choice.tries()) continue;
+    check(choice.begin(2, false) == 0 && !choice.tries(), "begins where it may not");
+  }
+}
+
+// All send as rank 0 has said, until it says something else; and staged, if it has said nothing.
+void test_sending() {
+  Sending first, other;
+  check(first.say(1, true) == 0, "says something where there is one way");
+  std::array<bool, 3> seen{};
+  bool tried = false;
+  for (unsigned i = 0; i < 1000; ++i) {
+    const Sending::Way way = first.way();
+    check(other.way() == way && other.tries() == first.tries(), "goes another way in call ", i);
+    seen[way] = true;
+    tried |= first.tries();
+    const uint32_t said = first.say(3, true);
+    first.tell(std::chrono::nanoseconds(way == Sending::past_caches ? 500 : 1000), false);
+    first.follow(said);
+    other.follow(said);
+  }
+  check(tried && seen[0] && seen[1] && seen[2], "does not try all");
+  check(other.way() == Sending::past_caches && !other.tries(), "does not do what was found");
+  other.follow(0);
+  check(other.way() == Sending::past_caches, "forgets what it has heard");
+  for (const uint32_t nonsense : {~0u, ~0u >> 1}) other.follow(nonsense);
+  check(other.way() == Sending::offered, "goes no way at all");
+  for (unsigned i = 0; i < 1000; ++i) check((first.say(3, false) & 1u << 31) == 0, "tries where it may not");
+}
+
+// In any of the ways, from one call to the next, and with ranks that have not heard of it, results are right; and all
+// go as they are told.
+void test_ways_to_send() {
+  for (const auto make : {ring, tree, two_shot}) {
+    Case c{.plan = make(2), .sizes = Sizes(make(2).chunks, 51), .weather = {.seed = kSeed, .offers = 100}};
+    c.calls = 32;
+    std::vector<Program> programs = programs_of(c);
+    std::vector<Memory> ranks = draw(c);
+    std::array<unsigned, 2> offers{};
+    const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster, [&](int rank, int call) {
+      Sending& sending = programs[rank].sending;
+      offers[rank] += sending.way() == Sending::offered;
+      if (mix(kSeed + rank, call) % 4 != 0) sending.follow(1 + mix(kSeed, call) % 3);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+      check(offers[rank] > 0 && (ends[rank].offered > 0 || programs[rank].sends.empty()), c, "rank ", rank, " offered ",
+            ends[rank].offered, " in ", offers[rank], " calls");
+    }
+  }
 }
 
 // Where two ranks exchange parts, the sums come home in the slots: half of the messages are enough. What can be read
@@ -499,8 +582,11 @@ int main() {
   test_fusion();
   test_views();
   test_offers();
-  test_offering();
-  test_offers_on_trial();
+  test_choice_of_two();
+  test_choice_goes_on();
+  test_rests_of_a_choice();
+  test_sending();
+  test_ways_to_send();
   test_loans();
   test_puts();
   test_landings();

@@ -1,5 +1,8 @@
 // The mailbox: who gets which message, in which order, and whether all of it arrives.
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
 
 #include "engine/past_caches.h"
 #include "p2p_world.h"
@@ -231,11 +234,14 @@ void at_once_while_written() {
 
 // -- Sizes and flow ---------------------------------------------------------------------------------------------------
 
-// The first ones of each length are copied in two ways, and the last ones in the faster one.
+// They are copied out of the ring in two ways, and into it in the two that their reader asks for.
 void long_ones_on_trial() {
   World world(2);
-  world.run([](int rank, Mailbox& me) {
-    for (uint64_t i = 0; i < 3 * (Trial::unseen + Trial::trials + 1); ++i) {
+  const std::atomic<uint32_t>& asked = shm::Region{world.regions[1], 2}.consumed(0).past_caches;
+  std::array<int, 2> seen{};
+  world.run([&](int rank, Mailbox& me) {
+    for (uint64_t i = 0; i < 3 * (Choice::unseen + Choice::trials + Choice::late); ++i) {
+      if (rank == 1) ++seen.at(asked);
       const Bytes sent = content((PastCaches::least << i % 3) + i, i);
       if (rank == 0) {
         me.wait(send(me, 1, 0, sent), kNever);
@@ -246,6 +252,24 @@ void long_ones_on_trial() {
       }
     }
   });
+  check(seen[0] > 0 && seen[1] > 0);
+}
+
+// What begins after its reader has asked for it is written past the caches, and says so.
+void written_as_asked() {
+  for (const uint32_t asked : {0, 1}) {
+    World world(2);
+    shm::Region{world.regions[1], 2}.consumed(0).past_caches = asked;
+    const Bytes sent = content(2 * shm::short_bytes, asked);
+    const Ticket ticket = send(world[0], 1, 0, sent);
+    uint32_t place;
+    std::memcpy(&place, shm::Region{world.regions[0], 2}.ring(1) + 28, sizeof place);  // of a header
+    check(place == asked);
+    Bytes data(sent.size());
+    const Ticket received = receive(world[1], 0, 0, data);
+    while (!world[1].done(received)) world.progress();
+    check(world[0].done(ticket) && data == sent);
+  }
 }
 
 void both_send_first(uint64_t bytes) {
@@ -414,6 +438,7 @@ int main() {
   at_once_while_written();
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
   long_ones_on_trial();
+  written_as_asked();
   zero_bytes();
   short_sends_need_no_receiver();
   to_oneself();

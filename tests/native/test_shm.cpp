@@ -477,7 +477,7 @@ void test_offers() {
       for (const unsigned offers : {all, 2u}) {
         for (const auto make : {ring, tree, two_shot}) {
           Case c{make(3), {}, in_place, 3, {.seed = kSeed}};
-          for (int chunk = 0; chunk < c.plan.chunks; ++chunk) c.sizes.push_back(3 * (least_offered + 8 * chunk) / 8);
+          for (int chunk = 0; chunk < c.plan.chunks; ++chunk) c.sizes.push_back(3 * (least_tried + 8 * chunk) / 8);
           c.calls = 4;
           const uint64_t offered = test_case(c, 1 << 20, nobody, nobody, offers, pid);
           if (offers != all && c.plan.name == "tree") continue;  // of which not all send
@@ -490,17 +490,19 @@ void test_offers() {
 
 // All do as rank 0 has found best, from the end of the call on that it entered with that; whatever they found.
 void test_all_do_as_the_first() {
-  const auto find = [](Offering& offering, bool offers) {
-    while (offering.tries()) {
-      const bool offered = offering.begin();
-      offering.tell(std::chrono::nanoseconds(offered == offers ? 1000 : 2000), false);
+  const auto find = [](Sending& sending, bool offers) {
+    for (unsigned i = 0; i < Choice::least_rest; ++i) {
+      const uint32_t said = sending.say(1 + Sending::offered, true);
+      sending.tell(std::chrono::nanoseconds((sending.way() == Sending::offered) == offers ? 1000 : 2000), false);
+      sending.follow(said);
     }
+    sending.follow(1 + Sending::staged);
   };
   for (const bool offers : {false, true}) {
-    Case c{.plan = two_shot(3), .sizes = Sizes(3, least_offered / 8), .weather = {.seed = kSeed}, .calls = 6};
+    Case c{.plan = two_shot(3), .sizes = Sizes(3, least_tried / 8), .weather = {.seed = kSeed}, .calls = 6};
     const uint64_t offered =
         test_case(c, 1 << 20, nobody, nobody, nobody, static_cast<int32_t>(getpid()), [&](auto& programs) {
-          for (int rank = 0; rank < 3; ++rank) find(programs[rank].offering, (rank == 0) == offers);
+          for (int rank = 0; rank < 3; ++rank) find(programs[rank].sending, (rank == 0) == offers);
         });
     const uint64_t messages = 3 * 5;  // one of each rank to both others, once the first call is over
     check(offered == (offers ? messages : 0), c, offered, " offered, where the first one found that ", offers);

@@ -31,12 +31,12 @@ bool Board::describe(uint64_t fingerprint, const std::string& text) {
   return true;
 }
 
-uint64_t Board::enter(uint64_t fingerprint, uint64_t place, uint32_t found) {
+uint64_t Board::enter(uint64_t fingerprint, uint64_t place, uint32_t said) {
   const uint64_t call = number() + 1;
   Outbox::Entry& e = boxes_[rank_]->board[call % board_size];
   e.fingerprint.store(fingerprint, std::memory_order_relaxed);
   e.out.store(place, std::memory_order_relaxed);
-  e.found.store(found, std::memory_order_relaxed);
+  e.said.store(said, std::memory_order_relaxed);
   e.call.store(call, std::memory_order_release);
   call_.store(call, std::memory_order_release);
   return call;
@@ -120,10 +120,10 @@ uint64_t Board::place_of_output(int peer) const {
   return e.call.load(std::memory_order_acquire) == call ? e.out.load(std::memory_order_relaxed) : 0;
 }
 
-uint32_t Board::found_by_first() const {
+uint32_t Board::said_by_first() const {
   const uint64_t call = call_.load(std::memory_order_relaxed);
   const Outbox::Entry& e = boxes_[0]->board[call % board_size];
-  return e.call.load(std::memory_order_acquire) == call ? e.found.load(std::memory_order_relaxed) : 0;
+  return e.call.load(std::memory_order_acquire) == call ? e.said.load(std::memory_order_relaxed) : 0;
 }
 
 std::pair<uint64_t, std::string> Board::last(int peer) const {

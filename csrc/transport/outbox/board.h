@@ -24,7 +24,7 @@ class Board {
   // Whether that is new here.
   bool describe(uint64_t fingerprint, const std::string& text);
   // `place` is 1 + where the output lies in the arena; 0: not there.
-  uint64_t enter(uint64_t fingerprint, uint64_t place, uint32_t found = 0);
+  uint64_t enter(uint64_t fingerprint, uint64_t place, uint32_t said = 0);
   uint64_t number() const { return call_.load(std::memory_order_relaxed); }
   std::string title() const { return title(rank_, number()); }
   // What that call of a rank is, if it is one of its last.
@@ -50,7 +50,7 @@ class Board {
   // Where the output of `peer` lies in its arena, as above, in the call this rank is in; 0 if that is not known.
   uint64_t place_of_output(int peer) const;
   // What rank 0 wrote there besides, if it is on this host.
-  uint32_t found_by_first() const;
+  uint32_t said_by_first() const;
 
  private:
   // Whether `peer` waits to be told of just the call that this rank is in: it enters that next, or never another one.

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/offering.h"
+#include "engine/sending.h"
 #include "transport/shm/foreign.h"
 #include "transport/shm/mapping.h"
 
@@ -197,7 +197,7 @@ bool Channels::offers(Peers peers, const std::byte* data, uint64_t bytes) const 
   const auto may_read = [this](int peer) {
     return boxes_[peer]->counts()[rank_].may_read.load(std::memory_order_acquire) != 0;
   };
-  return bytes >= least_offered && is_one_host_ && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
+  return bytes >= least_tried && is_one_host_ && std::ranges::all_of(peers, may_read) && is_copyable(data, bytes);
 }
 
 // What has come from there is long, and the next one could be offered.
@@ -302,7 +302,7 @@ bool Channels::peek(int peer, Message& message) {
   if (d.bytes > limit || d.offset > limit - d.bytes) {
     throw Failure{Failure::internal, peer, "a message lies outside its sender's memory: that was overwritten"};
   }
-  if (!c.tried && d.bytes >= least_offered && is_one_host_) try_to_read(peer);
+  if (!c.tried && d.bytes >= least_tried && is_one_host_) try_to_read(peer);
   if (ring != nullptr) map_up_to(d.offset + d.bytes, ring->slots, ring->bytes, ring->mapped, passed || c.behind_wire);
   if (passed && !read_at_) read_at_ = d.offset;
   message.data = (ring != nullptr ? ring->slots : d.kind == Descriptor::view ? c.arena : arena_) + d.offset;

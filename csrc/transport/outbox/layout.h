@@ -62,8 +62,8 @@ struct Outbox {
   struct alignas(line) Entry {  // a call that this rank entered
     std::atomic<uint64_t> call;
     std::atomic<uint64_t> fingerprint;
-    std::atomic<uint64_t> out;    // where its output lies in its arena; 0: not there
-    std::atomic<uint32_t> found;  // what it had found out about such calls
+    std::atomic<uint64_t> out;   // where its output lies in its arena; 0: not there
+    std::atomic<uint32_t> said;  // how the next such call sends
   };
   struct alignas(line) Count {
     std::atomic<uint64_t> read;      // messages from that peer, all in all

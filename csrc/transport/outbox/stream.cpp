@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/choice.h"
 #include "engine/past_caches.h"
 #include "engine/reading.h"
 #include "kernels/copy.h"
@@ -17,6 +18,8 @@
 namespace hocket::shm {
 
 namespace {
+
+using Copy = void(std::byte* to, const std::byte* from, size_t bytes);
 
 constexpr int most_pauses = 1000;                                                // some tens of microseconds
 static_assert(shown_least % stream_line == 0 && shown_most % stream_line == 0);  // or pieces had gaps between them
@@ -30,7 +33,7 @@ struct Header {
   int64_t tag;
   uint64_t bytes;
   uint32_t meta_bytes;
-  uint32_t apart;  // whether the payload lies in the baton
+  enum Place : uint32_t { ring, ring_past_caches, baton } place;  // of the payload; how it was written there
 
   uint64_t area() const { return padded(sizeof(Header) + meta_bytes); }
 };
@@ -51,14 +54,14 @@ struct Baton {
 class Writer final : public StreamWriter {
  public:
   Writer(const Region& own, int peer, const Consumed& consumed, std::shared_ptr<Baton> baton)
-      : lane_(&own.lane(peer)), read_(&consumed.position), ring_(own.ring(peer)), baton_(std::move(baton)) {}
+      : lane_(&own.lane(peer)), consumed_by_peer_(&consumed), ring_(own.ring(peer)), baton_(std::move(baton)) {}
 
   bool send(int64_t tag, std::string_view meta, const std::byte* payload, uint64_t bytes, bool shown) override {
     if (bytes > short_bytes) return false;
     const uint64_t all = area_of(meta) + padded(bytes);
     if (room(all) < all) return false;
     const bool passes = baton_->is_here && bytes >= Baton::least;
-    put_header(tag, meta, bytes, passes);
+    put_header(tag, meta, bytes, passes ? Header::baton : Header::ring);
     std::byte* const apart = passes ? baton_->first(bytes) : nullptr;
     const uint64_t most = shown ? std::clamp(padded(bytes / 4), shown_least, shown_most) : padded(bytes);
     for (uint64_t at = 0; at < bytes; at += most) {
@@ -79,13 +82,15 @@ class Writer final : public StreamWriter {
   bool begin(int64_t tag, std::string_view meta, uint64_t bytes) override {
     const uint64_t area = area_of(meta);
     if (room(area) < area) return false;
-    put_header(tag, meta, bytes, false);
+    const bool past_caches = consumed_by_peer_->past_caches.load(std::memory_order_relaxed) != 0;
+    copy_ = past_caches ? copy_past_caches : copy_bytes;
+    put_header(tag, meta, bytes, past_caches ? Header::ring_past_caches : Header::ring);
     return true;
   }
 
   uint64_t write(const std::byte* payload, uint64_t bytes) override {
     const uint64_t wanted = std::min(padded(bytes), piece_bytes), piece = std::min(wanted, room(wanted));
-    copy_in(head_, payload, std::min(piece, bytes));
+    copy_in(head_, payload, std::min(piece, bytes), copy_);
     head_ += piece;
     return std::min(piece, bytes);
   }
@@ -102,32 +107,35 @@ class Writer final : public StreamWriter {
 
  private:
   static uint64_t area_of(std::string_view meta) {
-    return Header{0, 0, 0, static_cast<uint32_t>(meta.size()), 0}.area();
+    return Header{0, 0, 0, static_cast<uint32_t>(meta.size()), Header::ring}.area();
   }
 
-  void put_header(int64_t tag, std::string_view meta, uint64_t bytes, bool apart) {
-    const Header header{Header::magic + number_++, tag, bytes, static_cast<uint32_t>(meta.size()), apart};
+  void put_header(int64_t tag, std::string_view meta, uint64_t bytes, Header::Place place) {
+    const Header header{Header::magic + number_++, tag, bytes, static_cast<uint32_t>(meta.size()), place};
     copy_in(head_, &header, sizeof header);
     copy_in(head_ + sizeof header, meta.data(), meta.size());
     head_ += header.area();
   }
 
   uint64_t room(uint64_t wanted) {  // looks again if it seems to be less than wanted
-    if (ring_bytes - (head_ - consumed_) < wanted) consumed_ = read_->load(std::memory_order_acquire);
+    if (ring_bytes - (head_ - consumed_) < wanted) {
+      consumed_ = consumed_by_peer_->position.load(std::memory_order_acquire);
+    }
     return head_ - consumed_ <= ring_bytes ? ring_bytes - (head_ - consumed_) : 0;
   }
 
-  void copy_in(uint64_t at, const void* from, uint64_t n) {
+  void copy_in(uint64_t at, const void* from, uint64_t n, Copy* copy = copy_bytes) {
     map_up_to(std::min(at + n, ring_bytes), ring_, ring_bytes, mapped_, true);
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     const auto* const bytes = static_cast<const std::byte*>(from);
-    if (first > 0) copy_bytes(ring_ + begin, bytes, first);
-    if (n > first) copy_bytes(ring_, bytes + first, n - first);
+    if (first > 0) copy(ring_ + begin, bytes, first);
+    if (n > first) copy(ring_, bytes + first, n - first);
   }
 
   Lane* lane_;
-  const std::atomic<uint64_t>* read_;
+  const Consumed* consumed_by_peer_;
   std::byte* ring_;
+  Copy* copy_ = copy_bytes;  // of the message that is written piece by piece
   uint64_t head_ = 0;
   uint64_t published_ = 0;
   uint64_t consumed_ = 0;  // as last seen
@@ -139,7 +147,7 @@ class Writer final : public StreamWriter {
 class Reader final : public StreamReader {
  public:
   Reader(const Region& peers, int rank, Consumed& consumed, std::shared_ptr<Baton> baton)
-      : lane_(&peers.lane(rank)), read_(&consumed.position), ring_(peers.ring(rank)), baton_(std::move(baton)) {}
+      : lane_(&peers.lane(rank)), consumed_(&consumed), ring_(peers.ring(rank)), baton_(std::move(baton)) {}
 
   uint32_t broken() const override { return lane_->broken.load(std::memory_order_acquire); }
 
@@ -158,9 +166,13 @@ class Reader final : public StreamReader {
     tail_ += header.area();
     ++number_;
     tried_ = &past_caches_[std::clamp<int>(std::bit_width(header.bytes / PastCaches::least), 1, 3) - 1];
-    tried_->begin(header.bytes);
+    tried_->begin(header.bytes, !writing_.tries());
+    if (header.bytes > short_bytes) {
+      consumed_->past_caches.store(writing_.begin(2, !tried_->tries()), std::memory_order_relaxed);
+    }
+    bytes_ = header.bytes;
     spent_ = {};
-    apart_ = header.apart;
+    place_ = header.place;
     payload_ = tail_;
     return StreamHeader{header.tag, header.bytes};
   }
@@ -169,13 +181,13 @@ class Reader final : public StreamReader {
     const uint64_t piece = std::min({padded(bytes), published_ - tail_, piece_bytes});
     if (to != nullptr) take_piece(to, std::min(piece, bytes), piece >= bytes);
     tail_ += piece;
-    if (apart_ && piece >= bytes) take_baton();
+    if (place_ == Header::baton && piece >= bytes) take_baton();
     return std::min(piece, bytes);
   }
 
   void release() override {
     FAILPOINT(mail_read);
-    read_->store(tail_, std::memory_order_release);
+    consumed_->position.store(tail_, std::memory_order_release);
   }
 
   bool glimpse(int64_t tag, Glimpse& seen) override {
@@ -193,7 +205,7 @@ class Reader final : public StreamReader {
     Header header;
     if (!see_short(tag, header) || header.bytes != bytes || !is_meta(header, meta)) return false;
     const uint64_t begin = tail_ + header.area();
-    apart_ = header.apart;
+    place_ = header.place;
     payload_ = begin;
     if (is_whole(header)) {
       copy_payload(to, begin, bytes);
@@ -202,7 +214,7 @@ class Reader final : public StreamReader {
     }
     tail_ = begin + padded(bytes);
     ++number_;
-    if (apart_) take_baton();
+    if (place_ == Header::baton) take_baton();
     release();
     return true;
   }
@@ -212,12 +224,13 @@ class Reader final : public StreamReader {
     if (published_ - tail_ < stream_line) return false;
     copy_out(&header, tail_, sizeof header);
     return header.mark == Header::magic + number_ && header.meta_bytes <= meta_limit && header.bytes <= bytes_limit &&
-           header.area() <= published_ - tail_ && (header.apart == 0 || is_apart(header));
+           header.area() <= published_ - tail_ && (header.place <= Header::ring_past_caches || is_apart(header));
   }
 
   // Else it was overwritten: nobody writes to the baton that this rank has.
   bool is_apart(const Header& header) const {
-    return baton_->memory != nullptr && !baton_->is_here && header.bytes >= Baton::least && header.bytes <= short_bytes;
+    return header.place == Header::baton && baton_->memory != nullptr && !baton_->is_here &&
+           header.bytes >= Baton::least && header.bytes <= short_bytes;
   }
 
   bool see_short(int64_t tag, Header& header) const {
@@ -260,20 +273,22 @@ class Reader final : public StreamReader {
   }
 
   void take_baton() {
-    apart_ = false;
+    place_ = Header::ring;
     baton_->is_here = true;
   }
 
   void take_piece(std::byte* to, uint64_t n, bool is_last) {
-    if (!tried_->tries()) return copy_payload(to, tail_, n, tried_->is_past());
+    if (bytes_ <= short_bytes) return copy_payload(to, tail_, n);
     const auto begun = Clock::now();
     copy_payload(to, tail_, n, tried_->is_past());
     spent_ += Clock::now() - begun;
-    if (is_last) tried_->tell(spent_);
+    if (!is_last) return;
+    if (tried_->is_measured()) tried_->tell(spent_);
+    writing_.tell(place_ == Header::ring_past_caches, spent_ * short_bytes / static_cast<int64_t>(bytes_), clearly);
   }
 
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
-    if (apart_) return reading_.copy(to, baton_->first(at - payload_ + n) + (at - payload_), n);
+    if (place_ == Header::baton) return reading_.copy(to, baton_->first(at - payload_ + n) + (at - payload_), n);
     if (past_caches) return copy_out(to, at, n, copy_past_caches);
     copy_out(to, at, n,
              [this](std::byte* there, const std::byte* from, size_t bytes) { reading_.copy(there, from, bytes); });
@@ -281,27 +296,31 @@ class Reader final : public StreamReader {
 
   void copy_out(void* to, uint64_t at, uint64_t n) const { copy_out(to, at, n, copy_bytes); }
 
-  template <class Copy>
-  void copy_out(void* to, uint64_t at, uint64_t n, Copy copy) const {
+  template <class Way>
+  void copy_out(void* to, uint64_t at, uint64_t n, Way copy) const {
     const uint64_t begin = at % ring_bytes, first = std::min(n, ring_bytes - begin);
     auto* const bytes = static_cast<std::byte*>(to);
     if (first > 0) copy(bytes, ring_ + begin, first);
     if (n > first) copy(bytes + first, ring_, n - first);
   }
 
+  static constexpr double clearly = 0.95;  // of the time that it takes to read what was written through the caches
+
   const Lane* lane_;
-  std::atomic<uint64_t>* read_;
+  Consumed* consumed_;
   const std::byte* ring_;
   uint64_t tail_ = 0;
-  uint64_t published_ = 0;  // as last seen
-  uint64_t mapped_ = 0;     // of the ring
-  uint64_t number_ = 0;     // of messages
-  uint64_t payload_ = 0;    // where that of the one begins that is being read,
-  bool apart_ = false;      // and whether it lies in the baton
+  uint64_t published_ = 0;              // as last seen
+  uint64_t mapped_ = 0;                 // of the ring
+  uint64_t number_ = 0;                 // of messages
+  uint64_t bytes_ = 0;                  // of that of the one that is being read,
+  uint64_t payload_ = 0;                // where that begins,
+  Header::Place place_ = Header::ring;  // and in what
   Readings reading_;
   std::array<PastCaches, 3> past_caches_;  // for messages of 2, 4 and 8 MiB, and less than twice that
   PastCaches* tried_ = &past_caches_[0];   // that of the message which is being read,
-  Clock::duration spent_{};                // and how long copying it has taken so far, if that is tried
+  Choice writing_;                         // whether long ones are written past the caches to the ring,
+  Clock::duration spent_{};                // and how long copying one has taken so far
   const std::shared_ptr<Baton> baton_;
 };
 

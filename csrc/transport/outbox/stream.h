@@ -40,7 +40,8 @@ struct alignas(stream_line) Lane {
 
 // In the reader's region.
 struct alignas(stream_line) Consumed {
-  std::atomic<uint64_t> position;  // up to which the ring is read
+  std::atomic<uint64_t> position;     // up to which the ring is read
+  std::atomic<uint32_t> past_caches;  // whether the reader would have the ring written past the caches
 };
 
 // One rank's region; indices are the peers.

@@ -1,0 +1,137 @@
+// Which of a few ways to do the same takes least, found by doing it in turns, and found anew as time goes on.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "wait/wait.h"
+
+namespace hocket {
+
+// Of calls of one kind, say: what is faster is a matter of the processor and the kernel, of where the cores lie, of how
+// much is moved, of who moves something at the same time, and of what the caller does between them. Some of that
+// changes.
+//
+//   4 calls    a round                                    256, 512, … 4096 calls                       a round
+//   ┌────────┬──────────────┬──────────────┬─────────────────────────────────────────────────────────┬─────
+//   │ unseen │ way 0 with 1 │ best with 2  │ best, until so many are over, or it takes another time   │ …
+//   └────────┴──────────────┴──────────────┴─────────────────────────────────────────────────────────┴─────
+class Choice {
+ public:
+  static constexpr unsigned unseen = 4;  // calls, in which memory is touched for the first time, and mapped
+  static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
+  static constexpr unsigned trials = 64;  // calls with one other way: the best in a turn, the other in two, the best
+  static constexpr unsigned late = 8;     // calls more, within which their times are told
+  static constexpr double surely = 0.4;   // so much off what the other way must gain is clear after the first 16
+  static constexpr unsigned least_rest = 256, most_rest = 4096;  // calls to the next round, twice as many each time
+  static constexpr unsigned patience = 8;                        // of these such a part is waited for in any case
+  static constexpr unsigned looked_at = 8;                       // calls in a row, whose median is
+  static constexpr double another = 1.3;  // times that of the last round, or the other way round, if times changed
+
+  // The way of the next call, of so many, of which 0 is the usual one. Unless it `may_try`, no round begins.
+  unsigned begin(unsigned ways, bool may_try = true) {
+    if (number_ == trials + late) win(best_);
+    if (number_ == 0 && !challenge(ways, may_try)) {
+      ++rested_;
+      return best_;
+    }
+    ++number_;
+    const bool other = number_ <= trials && ((number_ - 1) / turn + 1) % 4 / 2 != 0;
+    return other ? challenger_ : best_;
+  }
+
+  // Whether the call that was begun last is one of a round.
+  bool tries() const { return number_ != 0; }
+  unsigned best() const { return best_; }
+
+  // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
+  // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough.
+  void tell(unsigned way, Clock::duration time, double worth) {
+    if (std::exchange(last_, way) != way) return;
+    if (number_ == 0) {
+      if (way == best_) watch(time);
+      return;
+    }
+    if (way != best_ && way != challenger_) return;
+    const unsigned usual = std::min(best_, challenger_), other = std::max(best_, challenger_);
+    times_[way == other].push_back(time);
+    constexpr size_t each = 2 * turn - 1, all = each * trials / (4 * turn);  // times of one way, in 16 calls and at all
+    const size_t count = std::min(times_[false].size(), times_[true].size());
+    if (count < checked_ + each) return;
+    checked_ += each;
+    const std::chrono::duration<double> others = middle(times_[true]), usuals = middle(times_[false]);
+    const double doubt = checked_ >= all ? 0 : surely * each / static_cast<double>(checked_);
+    if (others < (worth - doubt) * usuals) {
+      win(other);
+    } else if (others >= (worth + doubt) * usuals) {
+      win(usual);
+    }
+  }
+
+ private:
+  // Whether this call is tried with another way than the best, of which the round has one left, or begins.
+  bool challenge(unsigned ways, bool may_try) {
+    if (!in_round_) {
+      const bool is_due = rested_ >= rest_ || (changed_ && rested_ >= rest_ / patience);
+      if (!is_due || !may_try || ways < 2) return false;
+      in_round_ = true;
+      first_ = best_;
+      next_ = 0;
+    }
+    while (next_ < ways && (next_ == first_ || next_ == best_)) ++next_;
+    if (next_ < ways) {
+      challenger_ = next_++;
+      return true;
+    }
+    in_round_ = false;
+    rest_ = best_ != first_ || rest_ < least_rest ? least_rest : std::min(2 * rest_, most_rest);
+    rested_ = seen_ = 0;
+    changed_ = false;
+    return false;
+  }
+
+  void win(unsigned way) {
+    auto& times = times_[way == std::max(best_, challenger_)];
+    pace_ = times.empty() ? Clock::duration() : middle(times);
+    best_ = way;
+    number_ = 0;
+    checked_ = 0;
+    for (auto& each : times_) each.clear();
+  }
+
+  void watch(Clock::duration time) {
+    recent_[seen_++ % looked_at] = time;
+    if (seen_ % looked_at != 0) return;
+    const std::chrono::duration<double> now = middle(recent_), then = pace_;
+    if (pace_ == Clock::duration()) {
+      pace_ = middle(recent_);
+    } else {
+      changed_ = now > another * then || then > another * now;
+    }
+  }
+
+  static Clock::duration middle(auto& times) {
+    const auto begin = times.begin(), end = times.end();
+    const auto found = begin + (end - begin) / 2;
+    std::nth_element(begin, found, end);
+    return *found;
+  }
+
+  unsigned best_ = 0, challenger_ = 0;
+  unsigned number_ = 0;                                // of the call, of those with this challenger; 0: there is none
+  unsigned last_ = 0;                                  // way that was told of
+  std::array<std::vector<Clock::duration>, 2> times_;  // of the way with the lower number of both, and of the other one
+  size_t checked_ = 0;                                 // so many of each
+  bool in_round_ = false;
+  unsigned first_ = 0, next_ = 0;  // the best one before this round, and the next challenger
+  unsigned rested_ = 0, rest_ = unseen;
+  Clock::duration pace_{};  // of the best one, when it was last found
+  std::array<Clock::duration, looked_at> recent_{};
+  unsigned seen_ = 0;
+  bool changed_ = false;  // times, since then
+};
+
+}  // namespace hocket

@@ -1,0 +1,55 @@
+// How long messages that are only copied go from rank to rank of a host: found by making calls in each way, now and
+// then.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/choice.h"
+
+namespace hocket {
+
+constexpr uint64_t least_tried = 32 << 10;  // bytes of a message: for less a call of the kernel's is too much
+
+// Of one program. All ranks send the same way in the same call, since half of them one way and half the other may be
+// worse than either: rank 0 says, as it enters a call, how the next one goes. No bit of a result depends on it, nor
+// need all keep to it, or have heard of it.
+class Sending {
+ public:
+  // Staged: through slots, whose lines pass from the one core's caches to the other's. Past the caches: through slots,
+  // and to memory in between, which is faster where cores lie far apart. Offered: where it lies, in memory of this
+  // process's own, from which the kernel copies it, once.
+  enum Way : uint32_t { staged, past_caches, offered };
+
+  static constexpr double clearly = 0.95;  // of the time that the way before it takes; where ranks share cores, and
+  static constexpr double crowded = 0.9;   // what one of them takes is not half of what there is to know, of that
+
+  // The way of this call, and whether that is being found out.
+  Way way() const { return way_; }
+  bool tries() const { return tries_; }
+
+  // What this rank would say as it enters a call, of so many ways. 0: nothing.
+  uint32_t say(unsigned ways, bool may_try) {
+    if (ways < 2) return 0;
+    const uint32_t next = 1 + choice_.begin(ways, may_try);
+    return choice_.tries() ? next | tried : next;
+  }
+
+  // How long the call has taken.
+  void tell(Clock::duration time, bool in_crowd) { choice_.tell(way_, time, in_crowd ? crowded : clearly); }
+
+  // The call is over, in which rank 0 has said this.
+  void follow(uint32_t said) {
+    tries_ = (said & tried) != 0;
+    if (const uint32_t next = said & ~tried; next != 0) way_ = static_cast<Way>(std::min<uint32_t>(next - 1, offered));
+  }
+
+ private:
+  static constexpr uint32_t tried = 1u << 31;
+
+  Choice choice_;
+  Way way_ = staged;
+  bool tries_ = false;
+};
+
+}  // namespace hocket
