@@ -62,8 +62,9 @@ bench` installs them, measures everything again and writes this page.
 - One sample: every rank rewrites its whole input, so that no warm cache flatters anyone; all meet in the library's own
   barrier; each times its own call; all meet again, which figures from before 27 November 2026 are without; the slowest
   rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
-- Some 150 calls come first that do not count, with each root, or as many as fit into twice as long as is measured: in
-  up to 68 hocket tries how to make long ones, and where all give and get, in up to 68 more, how to write their results.
+- Some 220 calls come first that do not count, with each root, or as many as fit into twice as long as is measured: in
+  up to 148 hocket chooses how long messages go, and in up to 72 more how results are written. It chooses anew later,
+  now and then, and what such calls take is measured with the others.
 - The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.
 - Times are medians over rounds of each round's median. p99 is that of all samples. The *ratio* is the best peer's time
   divided by hocket's: above 1, hocket is ahead. It is the median over rounds, too, of what the two took in one round:

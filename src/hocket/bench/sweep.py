@@ -22,8 +22,8 @@ from .session import LibraryFailed, Session
 BATCHED_BYTES = 4096
 BATCH = 32
 PILOT = 2
-# Calls, with each root. Of long ones hocket chooses first among three ways to send, in up to 148 calls, and then, of 2 to
-# 16 MiB, between two to write results, in up to 72 (csrc/engine/choice.h).
+# Calls, with each root. Of long ones hocket chooses first among three ways to send, in up to 148 calls, and then, of 2
+# to 16 MiB, between two to write results, in up to 72 (csrc/engine/choice.h).
 SETTLING = 220
 LONGEST = 60.0  # seconds of these calls, which are one task: half of what a session waits for one
 LEAST = 3

@@ -36,15 +36,18 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] 
 
 _LENT = "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)"
 _PROTOCOLS = {  # of two ranks that sum, and of long messages that are only copied
-    "lent": (_LENT, "through slots or by the kernel, whichever the first calls of a kind find faster"),
+    "lent": (
+        _LENT,
+        "through slots, these past the caches, or by the kernel, whichever calls find faster, now and then anew",
+    ),
     "staged": ("send sums back from slots of their own: HOCKET_PROTOCOL", "through slots: HOCKET_PROTOCOL"),
     "offered": (_LENT, "by the kernel, from memory to memory, where it can: HOCKET_PROTOCOL"),
 }
 
 
 _RESULTS = (
-    "what is only copied, of 2 to 16 MiB, through the caches or past them, whichever the first calls of a kind find "
-    "faster; more past them"
+    "what is only copied, of 2 to 16 MiB, through the caches or past them, whichever calls find faster, now and then "
+    "anew; more past them"
 )
 
 
