@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace hocket {
 // much is moved, of who moves something at the same time, and of what the caller does between them. Some of that
 // changes.
 //
-//   4 calls    a round                                    256, 512, … 4096 calls                       a round
+//   4 calls    a round                                     64, 128, … 4096 calls                       a round
 //   ┌────────┬──────────────┬──────────────┬─────────────────────────────────────────────────────────┬─────
 //   │ unseen │ way 0 with 1 │ best with 2  │ best, until so many are over, or it takes another time   │ …
 //   └────────┴──────────────┴──────────────┴─────────────────────────────────────────────────────────┴─────
@@ -26,9 +28,9 @@ class Choice {
   static constexpr unsigned trials = 64;  // calls with one other way: the best in a turn, the other in two, the best
   static constexpr unsigned late = 8;     // calls more, within which their times are told
   static constexpr double surely = 0.4;   // so much off what the other way must gain is clear after the first 16
-  static constexpr unsigned least_rest = 256, most_rest = 4096;  // calls to the next round, twice as many each time
-  static constexpr unsigned patience = 8;                        // of these such a part is waited for in any case
-  static constexpr unsigned looked_at = 8;                       // calls in a row, whose median is
+  static constexpr unsigned least_rest = 64, most_rest = 4096;  // calls to the next round, twice as many each time
+  static constexpr unsigned patience = 8;                       // of these such a part is waited for in any case
+  static constexpr unsigned looked_at = 8;                      // calls in a row, whose median is
   static constexpr double another = 1.3;  // times that of the last round, or the other way round, if times changed
 
   // The way of the next call, of so many, of which 0 is the usual one. Unless it `may_try`, no round begins.
@@ -45,7 +47,6 @@ class Choice {
 
   // Whether the call that was begun last is one of a round.
   bool tries() const { return number_ != 0; }
-  unsigned best() const { return best_; }
 
   // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
   // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough.
@@ -133,5 +134,11 @@ class Choice {
   unsigned seen_ = 0;
   bool changed_ = false;  // times, since then
 };
+
+// What `bytes` would have taken, where `of` have taken this: also where it was minutes, since others came late.
+inline Clock::duration pace(Clock::duration time, uint64_t of, uint64_t bytes) {
+  const double share = static_cast<double>(bytes) / static_cast<double>(of);
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, Clock::period>(time) * share);
+}
 
 }  // namespace hocket

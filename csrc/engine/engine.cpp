@@ -38,7 +38,7 @@ class Run {
       protocol.slots.clear();
     }
     if (program.ways > 1) choose();
-    program.past_caches.begin(program.unread_bytes, !program.sending.tries());
+    program.past_caches.begin(program.unread_bytes, !program.sending.is_busy());
     if (program.ways > 1 || program.past_caches.is_measured()) begun_ = Clock::now();
   }
 
@@ -72,8 +72,8 @@ class Run {
   // How this run sends what is only copied.
   void choose() {
     const Sending::Way way = program_.sending.way();
-    offers_ =
-        port_.offering == Port::all_offered || (port_.offering == Port::what_is_faster && way == Sending::offered);
+    const bool may_offer = port_.offering == Port::what_is_faster && program_.ways > Sending::offered;
+    offers_ = port_.offering == Port::all_offered || (may_offer && way == Sending::offered);
     past_caches_ = way == Sending::past_caches;
   }
 
@@ -116,7 +116,7 @@ class Run {
       return false;
     }
     const void* from = at(s.from) + sends_.offset();
-    const bool past_caches = past_caches_ && s.copied;
+    const bool past_caches = past_caches_ && s.copied && s.bytes >= least_tried;
     chores_.add({slot, nullptr, &from, 1, bytes, 1, past_caches});
     if (!past_caches && takes_turns(bytes)) {
       work(true);

@@ -102,7 +102,7 @@ struct Program {
   bool exposed;                    // peers put something into the output, if they can reach it
   uint64_t inp_bytes, out_bytes;   // of the caller's memory, as far as this program touches it
   uint64_t writers = 1;            // ranks that share this one's caches and receive as much
-  unsigned ways = 1;               // in which long sends may go, of those of `Sending`: found by `measure`,
+  unsigned ways = 1;               // in which long messages may go, of those of `Sending`: found by `measure`,
   Sending sending{};               // and which of them by its calls
   bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
   uint64_t unread_bytes = 0;       // as is how much is unread, with that of all who share the caches,

@@ -53,7 +53,7 @@ void measure(Program& program) {
     if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
   };
   program.inp_bytes = program.out_bytes = 0;
-  bool copies = false, may_offer = false;  // something long that is sent
+  bool copies = false, may_offer = false;  // something long
   for (const Send& s : program.sends) {
     if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
@@ -63,6 +63,7 @@ void measure(Program& program) {
   }
   for (const Receive& r : program.receives) {
     reach(program.out_bytes, out, r.to, r.bytes);
+    copies |= r.sources.size() == 1 && r.sources[0].peer != local && r.bytes >= least_tried;
     for (const Source& source : r.sources) {
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }

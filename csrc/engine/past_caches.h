@@ -20,7 +20,7 @@ class PastCaches {
   // found out by it.
   bool begin(uint64_t bytes, bool may_try = true) {
     measured_ = bytes >= least && bytes < beyond_caches;
-    bytes_ = static_cast<int64_t>(bytes);
+    bytes_ = bytes;
     return past_ = measured_ ? choice_.begin(2, may_try) != 0 : bytes >= beyond_caches;
   }
 
@@ -29,14 +29,12 @@ class PastCaches {
   bool is_past() const { return past_; }
   bool is_measured() const { return measured_; }
   bool tries() const { return measured_ && choice_.tries(); }
-  void tell(Clock::duration time) { choice_.tell(past_, time * pace / bytes_, clearly); }
+  void tell(Clock::duration time) { choice_.tell(past_, pace(time, bytes_, beyond_caches), clearly); }
 
  private:
-  static constexpr int64_t pace = beyond_caches;  // bytes: what these would take, since one message may be longer
-
   Choice choice_;
   bool measured_ = false, past_ = false;
-  int64_t bytes_ = 0;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace hocket

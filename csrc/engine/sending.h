@@ -27,6 +27,8 @@ class Sending {
   // The way of this call, and whether that is being found out.
   Way way() const { return way_; }
   bool tries() const { return tries_; }
+  // Whether that is so, or of the next one.
+  bool is_busy() const { return tries_ || choice_.tries(); }
 
   // What this rank would say as it enters a call, of so many ways. 0: nothing.
   uint32_t say(unsigned ways, bool may_try) {

@@ -199,7 +199,7 @@ void test_past_caches_on_trial() {
   const auto goes_past = [&](int hundredths) {  // where it takes so many of the time that it takes through the caches
     PastCaches kind;
     bool past = false;
-    for (unsigned i = 0; i < Choice::unseen + Choice::trials + Choice::least_rest / 2; ++i) {
+    for (unsigned i = 0; i < Choice::unseen + Choice::trials + Choice::late; ++i) {
       check(kind.begin(8 * least) && !kind.is_measured() && !kind.tries(), "what is long is tried");
       check(!kind.begin(least - 1) && !kind.is_measured() && !kind.tries(), "what is short is tried");
       const uint64_t longer = 1 + i % 3;
@@ -213,6 +213,8 @@ void test_past_caches_on_trial() {
   };
   check(goes_past(10) && goes_past(70) && goes_past(84), "what takes less is not chosen");
   check(!goes_past(86) && !goes_past(100) && !goes_past(200), "what takes longer is chosen");
+  const nanoseconds hour = std::chrono::hours(1);
+  check(pace(hour, least, 8 * least) == 8 * hour && pace(hour, 8 * least, least) == hour / 8, "another pace");
   PastCaches beside;
   for (unsigned i = 0; i < Choice::unseen + Choice::least_rest; ++i) {
     check(!beside.begin(least, false) && !beside.tries(), "is tried beside another trial");
@@ -345,7 +347,7 @@ void test_choice_of_two() {
   unsigned trials = 0;  // in the first round, of either way
   const auto found = [&](int hundredths, double worth = 0.95) {
     const auto time = [&](unsigned way, unsigned) { return way == 1 ? 10 * hundredths : 1000; };
-    const std::string ways = ways_of(2, first + Choice::least_rest / 2, time, 0, worth);
+    const std::string ways = ways_of(2, first + Choice::late, time, 0, worth);
     check(ways.starts_with("0000000011111111"), "another way at first: ", ways);
     trials = ways.find_last_of(ways.back() == '1' ? '0' : '1') + 1 - Choice::unseen;
     check(others(ways.substr(first), ways.back()) == 0, "goes on after the last trial: ", ways);
@@ -360,12 +362,12 @@ void test_choice_of_two() {
   check(!found(99) && !found(100) && !found(110), "what takes as long, or longer, is chosen");
   check(!found(0, 0), "a clock that stands still chooses");
   const auto noisy = [](unsigned way, unsigned i) { return i % 3 == 0 ? 1000000 : way == 1 ? 900 : 1000; };
-  check(ways_of(2, 100, noisy).back() == '1', "noise counts");
+  check(ways_of(2, first + Choice::late, noisy).back() == '1', "noise counts");
   // The first of each turn, which finds what the other way has left, would be against it.
   auto first_is_slow = [last = 0u](unsigned way, unsigned) mutable {
     return std::exchange(last, way) != way ? 1000000 * way : way == 1 ? 900 : 1000;
   };
-  check(ways_of(2, 100, first_is_slow).back() == '1', "the first call of a turn counts");
+  check(ways_of(2, first + Choice::late, first_is_slow).back() == '1', "the first call of a turn counts");
   Choice unheard;  // of calls that all failed
   for (unsigned i = 0; i < first + Choice::late; ++i) unheard.begin(2);
   check(unheard.begin(2) == 0 && !unheard.tries(), "found without a trial, or not given up");
@@ -379,7 +381,7 @@ void test_choice_goes_on() {
       for (unsigned is = 0; is < ways; ++is) {
         for (const unsigned late : {0u, 1u, Choice::late}) {
           for (const bool seen : {false, true}) {
-            constexpr unsigned calls = 8 * Choice::least_rest;
+            constexpr unsigned calls = 32 * Choice::least_rest;
             const auto time = [&](unsigned way, unsigned i) {
               if (i < calls) return way == was ? 1000 : 2000 + 500 * static_cast<int>(way);
               return way == is ? (seen ? 500 : 1000) : way == was && !seen ? 1000 * 3 / 2 : 3000;
@@ -392,7 +394,7 @@ void test_choice_goes_on() {
             check(all.back() == static_cast<char>('0' + is), "of ", ways, " ways ", is, " is not found after ", was);
             const std::string after = all.substr(calls);
             const size_t until = after.find(static_cast<char>('0' + is));
-            if (seen && was != is) check(until < 2 * Choice::least_rest, "notices after ", until, " calls");
+            if (seen && was != is) check(until < 8 * Choice::least_rest, "notices after ", until, " calls");
           }
         }
       }
@@ -418,13 +420,13 @@ void test_rests_of_a_choice() {
   };
   while (rests.size() < 4) call();
   const auto near = [](unsigned a, unsigned b) { return a >= b && a <= b + Choice::looked_at; };
-  check(rests[0] == Choice::unseen && near(rests[1], 256) && near(rests[2], 512) && near(rests[3], 1024),
+  check(rests[0] == Choice::unseen && near(rests[1], 64) && near(rests[2], 128) && near(rests[3], 256),
         "rests for another time: ", rests[1], ", ", rests[2], ", ", rests[3]);
   while (rests.size() < 5) {
-    if (rest == 20) pace = 3000;
+    if (rest == 1) pace = 3000;
     call();
   }
-  check(near(rests[4], 2048 / Choice::patience), "after another time rests for ", rests[4]);
+  check(near(rests[4], 512 / Choice::patience), "after another time rests for ", rests[4]);
   while (rests.size() < 16) call();
   check(near(rests.back(), Choice::most_rest), "rests for ", rests.back(), " in the end");
   for (unsigned i = 0; i < 2 * Choice::most_rest; ++i) {
@@ -439,7 +441,7 @@ void test_sending() {
   check(first.say(1, true) == 0, "says something where there is one way");
   std::array<bool, 3> seen{};
   bool tried = false;
-  for (unsigned i = 0; i < 1000; ++i) {
+  for (unsigned i = 0; i < 1000 || first.is_busy(); ++i) {
     const Sending::Way way = first.way();
     check(other.way() == way && other.tries() == first.tries(), "goes another way in call ", i);
     seen[way] = true;
@@ -458,11 +460,39 @@ void test_sending() {
   for (unsigned i = 0; i < 1000; ++i) check((first.say(3, false) & 1u << 31) == 0, "tries where it may not");
 }
 
+// Where results may go past the caches as well, as rank 0 sends, that is tried while how they are sent is not, and each
+// is found: the one gains, and the other one loses.
+void test_one_choice_at_a_time() {
+  for (const bool past_is_better : {false, true}) {
+    for (const bool offers_are_better : {false, true}) {
+      Sending sending;
+      PastCaches results;
+      bool past = false;
+      unsigned sends = 0, writes = 0;
+      for (unsigned i = 0; i < 20 * Choice::least_rest || sending.is_busy() || results.tries(); ++i) {
+        const uint32_t said = sending.say(3, !results.tries());
+        past = results.begin(PastCaches::least, !sending.is_busy());
+        check(!results.tries() || !sending.tries(), "two choices at once in call ", i);
+        sends += sending.tries();
+        writes += results.tries();
+        const bool offered = sending.way() == Sending::offered;
+        const int time = 4000 * (past ? (past_is_better ? 1 : 4) : 2) * (offered ? (offers_are_better ? 1 : 4) : 2);
+        sending.tell(std::chrono::nanoseconds(time), false);
+        results.tell(std::chrono::nanoseconds(time));
+        sending.follow(said);
+      }
+      check(sends > 0 && writes > 0, "one of both is not tried: ", sends, ", ", writes);
+      check(past == past_is_better && (sending.way() == Sending::offered) == offers_are_better, "finds the wrong one");
+    }
+  }
+}
+
 // In any of the ways, from one call to the next, and with ranks that have not heard of it, results are right; and all
 // go as they are told.
 void test_ways_to_send() {
   for (const auto make : {ring, tree, two_shot}) {
-    Case c{.plan = make(2), .sizes = Sizes(make(2).chunks, 51), .weather = {.seed = kSeed, .offers = 100}};
+    const Sizes sizes(make(2).chunks, least_tried / 8 + 3);
+    Case c{.plan = make(2), .sizes = sizes, .weather = {.seed = kSeed, .offers = 100}};
     c.calls = 32;
     std::vector<Program> programs = programs_of(c);
     std::vector<Memory> ranks = draw(c);
@@ -586,6 +616,7 @@ int main() {
   test_choice_goes_on();
   test_rests_of_a_choice();
   test_sending();
+  test_one_choice_at_a_time();
   test_ways_to_send();
   test_loans();
   test_puts();

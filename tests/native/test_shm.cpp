@@ -491,7 +491,7 @@ void test_offers() {
 // All do as rank 0 has found best, from the end of the call on that it entered with that; whatever they found.
 void test_all_do_as_the_first() {
   const auto find = [](Sending& sending, bool offers) {
-    for (unsigned i = 0; i < Choice::least_rest; ++i) {
+    for (unsigned i = 0; i < 1000 || sending.is_busy(); ++i) {
       const uint32_t said = sending.say(1 + Sending::offered, true);
       sending.tell(std::chrono::nanoseconds((sending.way() == Sending::offered) == offers ? 1000 : 2000), false);
       sending.follow(said);

@@ -82,7 +82,7 @@ class Writer final : public StreamWriter {
   bool begin(int64_t tag, std::string_view meta, uint64_t bytes) override {
     const uint64_t area = area_of(meta);
     if (room(area) < area) return false;
-    const bool past_caches = consumed_by_peer_->past_caches.load(std::memory_order_relaxed) != 0;
+    const bool past_caches = bytes > short_bytes && consumed_by_peer_->past_caches.load(std::memory_order_relaxed) != 0;
     copy_ = past_caches ? copy_past_caches : copy_bytes;
     put_header(tag, meta, bytes, past_caches ? Header::ring_past_caches : Header::ring);
     return true;
@@ -168,7 +168,8 @@ class Reader final : public StreamReader {
     tried_ = &past_caches_[std::clamp<int>(std::bit_width(header.bytes / PastCaches::least), 1, 3) - 1];
     tried_->begin(header.bytes, !writing_.tries());
     if (header.bytes > short_bytes) {
-      consumed_->past_caches.store(writing_.begin(2, !tried_->tries()), std::memory_order_relaxed);
+      consumed_->past_caches.store(writing_.begin(2, !std::ranges::any_of(past_caches_, &PastCaches::tries)),
+                                   std::memory_order_relaxed);
     }
     bytes_ = header.bytes;
     spent_ = {};
@@ -284,7 +285,7 @@ class Reader final : public StreamReader {
     spent_ += Clock::now() - begun;
     if (!is_last) return;
     if (tried_->is_measured()) tried_->tell(spent_);
-    writing_.tell(place_ == Header::ring_past_caches, spent_ * short_bytes / static_cast<int64_t>(bytes_), clearly);
+    writing_.tell(place_ == Header::ring_past_caches, pace(spent_, bytes_, short_bytes), clearly);
   }
 
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {

@@ -38,9 +38,13 @@ _LENT = "lend slots: a sum comes home in the slot that its part went out in (HOC
 _PROTOCOLS = {  # of two ranks that sum, and of long messages that are only copied
     "lent": (
         _LENT,
-        "through slots, these past the caches, or by the kernel, whichever calls find faster, now and then anew",
+        "through slots, through slots written past the caches, or by the kernel, whichever calls find faster, now and "
+        "then anew",
     ),
-    "staged": ("send sums back from slots of their own: HOCKET_PROTOCOL", "through slots: HOCKET_PROTOCOL"),
+    "staged": (
+        "send sums back from slots of their own: HOCKET_PROTOCOL",
+        "through slots, written past the caches or not, whichever calls find faster: HOCKET_PROTOCOL",
+    ),
     "offered": (_LENT, "by the kernel, from memory to memory, where it can: HOCKET_PROTOCOL"),
 }
 
