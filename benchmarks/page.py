@@ -64,7 +64,7 @@ bench` installs them, measures everything again and writes this page.
   rank counts. Up to 4 KiB a sample is 32 calls in a row, for all alike.
 - Some 220 calls come first that do not count, with each root, or as many as fit into twice as long as is measured: in
   up to 148 hocket chooses how long messages go, and in up to 72 more how results are written. It chooses anew later,
-  now and then, and what such calls take is measured with the others.
+  now and then, and what such calls take is measured with the others. Figures from before 717e28c had fewer, or none.
 - The roots of rooted collectives take turns, as in the Intel MPI Benchmarks: a fixed root would run ahead.
 - Times are medians over rounds of each round's median. p99 is that of all samples. The *ratio* is the best peer's time
   divided by hocket's: above 1, hocket is ahead. It is the median over rounds, too, of what the two took in one round:

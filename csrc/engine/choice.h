@@ -28,10 +28,12 @@ class Choice {
   static constexpr unsigned trials = 64;  // calls with one other way: the best in a turn, the other in two, the best
   static constexpr unsigned late = 8;     // calls more, within which their times are told
   static constexpr double surely = 0.4;   // so much off what the other way must gain is clear after the first 16
-  static constexpr unsigned least_rest = 64, most_rest = 4096;  // calls to the next round, twice as many each time
-  static constexpr unsigned patience = 8;                       // of these such a part is waited for in any case
-  static constexpr unsigned looked_at = 8;                      // calls in a row, whose median is
-  static constexpr double another = 1.3;  // times that of the last round, or the other way round, if times changed
+  // Calls to the next round, twice as many each time that a round finds the same. If it finds another way, no fewer
+  // than before: by chance that happens again and again, where ranks come late and times say little.
+  static constexpr unsigned least_rest = 64, most_rest = 4096;
+  static constexpr unsigned patience = 8;   // of these such a part is waited for in any case
+  static constexpr unsigned looked_at = 8;  // calls in a row, whose median is
+  static constexpr double another = 1.3;    // times that of the last round, or the other way round, if times changed
 
   // The way of the next call, of so many, of which 0 is the usual one. Unless it `may_try`, no round begins.
   unsigned begin(unsigned ways, bool may_try = true) {
@@ -88,7 +90,8 @@ class Choice {
       return true;
     }
     in_round_ = false;
-    rest_ = best_ != first_ || rest_ < least_rest ? least_rest : std::min(2 * rest_, most_rest);
+    if (best_ == first_) rest_ = std::min(2 * rest_, most_rest);
+    rest_ = std::max(rest_, least_rest);
     rested_ = seen_ = 0;
     changed_ = false;
     return false;
