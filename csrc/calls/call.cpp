@@ -14,8 +14,10 @@ void make(const Call& call, Port& port, Agreement& agreement, Deadline deadline,
   Clock::time_point moved;
   const uint64_t landings = port.listens ? port.landings() : 0;
   try {
+    const unsigned choices = ways(program, port);
+    const uint32_t said = choices > 1 ? program.sending.say(choices, !program.past_caches.tries()) : 0;
     agreement.describe(call.fingerprint, program.text);
-    const uint64_t number = agreement.enter(call.fingerprint, call.out, say(program, port));
+    const uint64_t number = agreement.enter(call.fingerprint, call.out, said);
     FAILPOINT(entered);
     for (int32_t peer : program.untold) port.notify(peer);  // no message will wake it, and it waits to see us enter
     run(program, port, call.fingerprint ^ (number * 0x9e3779b97f4a7c15u), call.inp, call.out, deadline,

@@ -39,7 +39,7 @@ class Run {
     }
     if (program.ways > 1) choose();
     program.past_caches.begin(program.unread_bytes, !program.sending.is_busy());
-    if (program.ways > 1 || program.past_caches.is_measured()) begun_ = Clock::now();
+    if (is_timed()) begun_ = Clock::now();
   }
 
   void finish() {
@@ -62,20 +62,24 @@ class Run {
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
-    if (Sending& sending = program_.sending; program_.ways > 1) {
-      sending.tell(Clock::now() - begun_, sending.tries() && port_.shares_core(-1));
-    }
-    if (program_.past_caches.is_measured()) program_.past_caches.tell(Clock::now() - begun_);
+    if (!is_timed()) return;
+    const Clock::duration took = Clock::now() - begun_;
+    Sending& sending = program_.sending;
+    if (chooses_) sending.tell(took, sending.tries() && port_.shares_core(-1));
+    if (program_.past_caches.is_measured()) program_.past_caches.tell(took);
   }
 
  private:
   // How this run sends what is only copied.
   void choose() {
+    const unsigned choices = ways(program_, port_);
     const Sending::Way way = program_.sending.way();
-    const bool may_offer = port_.offering == Port::what_is_faster && program_.ways > Sending::offered;
-    offers_ = port_.offering == Port::all_offered || (may_offer && way == Sending::offered);
-    past_caches_ = way == Sending::past_caches;
+    chooses_ = choices > 1;
+    offers_ = port_.offering == Port::all_offered || (way == Sending::offered && choices > way);
+    past_caches_ = way == Sending::past_caches && choices > way;
   }
+
+  bool is_timed() const { return chooses_ || program_.past_caches.is_measured(); }
 
   std::byte* at(const Place& place) const { return bases_[place.buffer] + place.offset; }
 
@@ -417,8 +421,9 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
-  bool offers_ = false, past_caches_ = false;  // what is copied: where it lies, or by slots that are written so
-  Clock::time_point begun_;                    // if it is measured
+  bool chooses_ = false;                       // how what is copied goes:
+  bool offers_ = false, past_caches_ = false;  // where it lies, or by slots that are written so
+  Clock::time_point begun_;                    // if it is timed
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.
   bool is_offered_ = false;
@@ -433,10 +438,9 @@ class Run {
 
 }  // namespace
 
-uint32_t say(Program& program, const Port& port) {
-  const unsigned ways = port.listens || port.offering == Port::all_offered ? 1 : program.ways;
-  return program.sending.say(port.offering == Port::nothing_offered ? std::min(ways, 2u) : ways,
-                             !program.past_caches.tries());
+unsigned ways(const Program& program, const Port& port) {
+  if (port.listens || port.offering == Port::all_offered) return 1;
+  return port.offering == Port::nothing_offered ? std::min(program.ways, 1u + Sending::past_caches) : program.ways;
 }
 
 void run(Program& program, Port& port, uint64_t call, const std::byte* inp, std::byte* out, Deadline deadline,

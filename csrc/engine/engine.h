@@ -126,8 +126,8 @@ struct Program {
 // Finds `inp_bytes`, `out_bytes`, `flows`, and of each receive what becomes of it, when the lists are complete.
 void measure(Program& program);
 
-// What this rank says as it enters a call of `program`, of how the next one sends.
-uint32_t say(Program& program, const Port& port);
+// In how many of the ways of `Sending` calls of `program` go through `port`: 1 where there is nothing to choose.
+unsigned ways(const Program& program, const Port& port);
 
 // Runs `program` as call `call`, whose label all its messages carry. Throws Failure; then the output holds anything,
 // and others may still read and write the caller's memory. What it waits is added to `waited`, if that is there, and

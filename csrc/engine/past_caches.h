@@ -32,9 +32,9 @@ class PastCaches {
   void tell(Clock::duration time) { choice_.tell(past_, pace(time, bytes_, beyond_caches), clearly); }
 
  private:
-  Choice choice_;
   bool measured_ = false, past_ = false;
   uint64_t bytes_ = 0;
+  Choice choice_;
 };
 
 }  // namespace hocket

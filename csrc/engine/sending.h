@@ -30,9 +30,9 @@ class Sending {
   // Whether that is so, or of the next one.
   bool is_busy() const { return tries_ || choice_.tries(); }
 
-  // What this rank would say as it enters a call, of so many ways. 0: nothing.
+  // What this rank would say as it enters a call, of two ways or more. All ranks choose, though only what the first one
+  // says counts: so each knows that a round begins with the next call, and begins no other one in this.
   uint32_t say(unsigned ways, bool may_try) {
-    if (ways < 2) return 0;
     const uint32_t next = 1 + choice_.begin(ways, may_try);
     return choice_.tries() ? next | tried : next;
   }
@@ -40,7 +40,7 @@ class Sending {
   // How long the call has taken.
   void tell(Clock::duration time, bool in_crowd) { choice_.tell(way_, time, in_crowd ? crowded : clearly); }
 
-  // The call is over, in which rank 0 has said this.
+  // The call is over, in which rank 0 has said this. 0: nothing, or it is not known here.
   void follow(uint32_t said) {
     tries_ = (said & tried) != 0;
     if (const uint32_t next = said & ~tried; next != 0) way_ = static_cast<Way>(std::min<uint32_t>(next - 1, offered));
@@ -49,9 +49,9 @@ class Sending {
  private:
   static constexpr uint32_t tried = 1u << 31;
 
-  Choice choice_;
   Way way_ = staged;
   bool tries_ = false;
+  Choice choice_;
 };
 
 }  // namespace hocket

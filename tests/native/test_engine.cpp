@@ -209,6 +209,7 @@ void test_past_caches_on_trial() {
     }
     check(!kind.tries(), "still tries");
     check(!kind.begin(least - 1) && kind.begin(8 * least), "what is short or long does as was found");
+    check(kind.begin(least, false) == past, "does not do what was found");
     return past;
   };
   check(goes_past(10) && goes_past(70) && goes_past(84), "what takes less is not chosen");
@@ -338,7 +339,7 @@ std::string ways_of(unsigned ways, unsigned calls, auto&& time, unsigned late = 
   return all;
 }
 
-// How many of the first or last `calls` went another way than `way`.
+// How many of these calls went another way.
 size_t others(const std::string& ways, char way) { return ways.size() - std::ranges::count(ways, way); }
 
 // Two ways take turns, and the medians of both decide, if by more than chance.
@@ -363,9 +364,10 @@ void test_choice_of_two() {
   check(!found(0, 0), "a clock that stands still chooses");
   const auto noisy = [](unsigned way, unsigned i) { return i % 3 == 0 ? 1000000 : way == 1 ? 900 : 1000; };
   check(ways_of(2, first + Choice::late, noisy).back() == '1', "noise counts");
-  // The first of each turn, which finds what the other way has left, would be against it.
-  auto first_is_slow = [last = 0u](unsigned way, unsigned) mutable {
-    return std::exchange(last, way) != way ? 1000000 * way : way == 1 ? 900 : 1000;
+  // Of each eight in a row, the first, which finds what the other way has left, would turn the scale.
+  auto first_is_slow = [last = 0u, at = 0u](unsigned way, unsigned) mutable {
+    at = std::exchange(last, way) != way ? 0 : at + 1;
+    return way == 0 ? 1000 : at == 0 || (at < 6 && at % 2 == 1) ? 1100 : 900;
   };
   check(ways_of(2, first + Choice::late, first_is_slow).back() == '1', "the first call of a turn counts");
   Choice unheard;  // of calls that all failed
@@ -438,7 +440,6 @@ void test_rests_of_a_choice() {
 // All send as rank 0 has said, until it says something else; and staged, if it has said nothing.
 void test_sending() {
   Sending first, other;
-  check(first.say(1, true) == 0, "says something where there is one way");
   std::array<bool, 3> seen{};
   bool tried = false;
   for (unsigned i = 0; i < 1000 || first.is_busy(); ++i) {
@@ -458,6 +459,18 @@ void test_sending() {
   for (const uint32_t nonsense : {~0u, ~0u >> 1}) other.follow(nonsense);
   check(other.way() == Sending::offered, "goes no way at all");
   for (unsigned i = 0; i < 1000; ++i) check((first.say(3, false) & 1u << 31) == 0, "tries where it may not");
+  const auto found = [](int hundredths, bool in_crowd) {  // where what is offered takes so many of the time
+    Sending sending;
+    for (unsigned i = 0; i < 1000 || sending.is_busy(); ++i) {
+      const uint32_t said = sending.say(3, true);
+      sending.tell(std::chrono::nanoseconds(sending.way() == Sending::offered ? 10 * hundredths : 1000), in_crowd);
+      sending.follow(said);
+    }
+    return sending.way();
+  };
+  check(found(92, false) == Sending::offered, "a little is not enough");
+  check(found(92, true) == Sending::staged, "a little is enough in a crowd");
+  check(found(50, true) == Sending::offered, "a half is not enough in a crowd");
 }
 
 // Where results may go past the caches as well, as rank 0 sends, that is tried while how they are sent is not, and each
@@ -488,26 +501,47 @@ void test_one_choice_at_a_time() {
 }
 
 // In any of the ways, from one call to the next, and with ranks that have not heard of it, results are right; and all
-// go as they are told.
+// go as they are told, but that nothing is offered where somebody only gets, and nothing is chosen between hosts.
 void test_ways_to_send() {
   for (const auto make : {ring, tree, two_shot}) {
     const Sizes sizes(make(2).chunks, least_tried / 8 + 3);
-    Case c{.plan = make(2), .sizes = sizes, .weather = {.seed = kSeed, .offers = 100}};
+    Case c{.plan = make(2), .sizes = sizes, .weather = {.seed = kSeed}};
     c.calls = 32;
     std::vector<Program> programs = programs_of(c);
-    std::vector<Memory> ranks = draw(c);
-    std::array<unsigned, 2> offers{};
-    const std::vector<End> ends = play(c, programs, ranks, Port::what_is_faster, [&](int rank, int call) {
-      Sending& sending = programs[rank].sending;
-      offers[rank] += sending.way() == Sending::offered;
-      if (mix(kSeed + rank, call) % 4 != 0) sending.follow(1 + mix(kSeed, call) % 3);
-    });
-    for (int rank = 0; rank < 2; ++rank) {
-      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
-      check(offers[rank] > 0 && (ends[rank].offered > 0 || programs[rank].sends.empty()), c, "rank ", rank, " offered ",
-            ends[rank].offered, " in ", offers[rank], " calls");
+    c.weather.offers = 100;
+    for (const auto may : {Port::what_is_faster, Port::nothing_offered}) {
+      std::vector<Memory> ranks = draw(c);
+      std::array<unsigned, 2> offers{};
+      const std::vector<End> ends = play(c, programs, ranks, may, [&](int rank, int call) {
+        Sending& sending = programs[rank].sending;
+        offers[rank] += sending.way() == Sending::offered;
+        if (mix(kSeed + rank, call) % 4 != 0) sending.follow(1 + mix(kSeed, call) % 3);
+      });
+      for (int rank = 0; rank < 2; ++rank) {
+        const Program& program = programs[rank];
+        const size_t copied = std::ranges::count_if(program.sends, &Send::copied);
+        const bool offered = may == Port::what_is_faster && c.plan.name != "tree";
+        check(program.ways == (c.plan.name == "tree" ? 2 : 3), c, "rank ", rank, " has ", program.ways, " ways");
+        check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+        check(offers[rank] > 0 && ends[rank].offered == (offered ? copied * offers[rank] : 0), c, "rank ", rank,
+              " offered ", ends[rank].offered, " in ", offers[rank], " calls");
+      }
     }
   }
+  World(1, {}).play([](int, FakePort& port) {
+    Program program{};
+    program.ways = 3;
+    port.listens = false;
+    port.offering = Port::what_is_faster;
+    check(ways(program, port) == 3, "does not choose");
+    port.offering = Port::nothing_offered;
+    check(ways(program, port) == 2, "chooses what is never done");
+    port.offering = Port::all_offered;
+    check(ways(program, port) == 1, "chooses where all is offered");
+    port.offering = Port::what_is_faster;
+    port.listens = true;
+    check(ways(program, port) == 1, "chooses between hosts");
+  });
 }
 
 // Where two ranks exchange parts, the sums come home in the slots: half of the messages are enough. What can be read

@@ -35,16 +35,10 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] 
 
 
 _LENT = "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)"
+_PAST = ", written past the caches where calls find that faster"
 _PROTOCOLS = {  # of two ranks that sum, and of long messages that are only copied
-    "lent": (
-        _LENT,
-        "through slots, through slots written past the caches, or by the kernel, whichever calls find faster, now and "
-        "then anew",
-    ),
-    "staged": (
-        "send sums back from slots of their own: HOCKET_PROTOCOL",
-        "through slots, written past the caches or not, whichever calls find faster: HOCKET_PROTOCOL",
-    ),
+    "lent": (_LENT, "through slots{past}; or by the kernel, where calls find that faster, now and then anew"),
+    "staged": ("send sums back from slots of their own: HOCKET_PROTOCOL", "through slots{past}: HOCKET_PROTOCOL"),
     "offered": (_LENT, "by the kernel, from memory to memory, where it can: HOCKET_PROTOCOL"),
 }
 
@@ -72,6 +66,7 @@ def _facts() -> dict[str, object]:
     except RendezvousError as error:
         place, launcher, protocol = f"no place: {error}", "unclear", "lent"
     there, lacks = ucx(concerning())
+    passes = platform.machine() == "x86_64"  # the caches: csrc/kernels/copy.cpp
     return {
         "hocket": VERSION,
         "python": platform.python_version(),
@@ -80,8 +75,8 @@ def _facts() -> dict[str, object]:
         **_shared(),
         "kernels": kernels(),
         "two ranks": _PROTOCOLS[protocol][0],
-        "long copies": _PROTOCOLS[protocol][1],
-        "long results": _RESULTS if platform.machine() == "x86_64" else "through the caches",
+        "long copies": _PROTOCOLS[protocol][1].format(past=_PAST if passes else ""),
+        "long results": _RESULTS if passes else "through the caches",
         "launcher": launcher,
         "place": place,
         "ucx": there or f"none: {lacks}",
