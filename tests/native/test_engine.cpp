@@ -408,20 +408,21 @@ void test_choice_goes_on() {
 // time, but for an eighth of it.
 void test_rests_of_a_choice() {
   Choice choice;
-  bool tried = false;
   std::vector<unsigned> rests;
-  unsigned rest = 0, pace = 1000;
+  unsigned rest = 0, in_a_row = 0, pace = 1000;  // one in a row is a glance, at the end of so many calls of a rest
   const auto call = [&] {
     const unsigned way = choice.begin(2);
+    const bool tries = choice.tries();
     choice.tell(way, std::chrono::nanoseconds(way == 0 ? pace : 3 * pace), 0.95);
-    if (choice.tries() && !std::exchange(tried, true)) rests.push_back(std::exchange(rest, 0));
-    if (!choice.tries()) {
-      tried = false;
+    if (!tries) {
+      if (std::exchange(in_a_row, 0) == 1) check(++rest % Choice::glance == 0, "glances after ", rest, " calls");
       ++rest;
+    } else if (++in_a_row == 2) {
+      rests.push_back(std::exchange(rest, 0));
     }
   };
   while (rests.size() < 4) call();
-  const auto near = [](unsigned a, unsigned b) { return a >= b && a <= b + Choice::looked_at; };
+  const auto near = [](unsigned a, unsigned b) { return a + 1 >= b && a <= b + Choice::looked_at; };  // or a glance
   check(rests[0] == Choice::unseen && near(rests[1], 64) && near(rests[2], 128) && near(rests[3], 256),
         "rests for another time: ", rests[1], ", ", rests[2], ", ", rests[3]);
   while (rests.size() < 5) {
@@ -435,6 +436,35 @@ void test_rests_of_a_choice() {
     if (choice.begin(2, false); choice.tries()) continue;
     check(choice.begin(2, false) == 0 && !choice.tries(), "begins where it may not");
   }
+}
+
+// What has become better is found by glances, from the longest rest too, though the best takes the same as ever; and
+// what takes less than a call that others have come late to is not taken for it.
+void test_glances_of_a_choice() {
+  constexpr unsigned ways = 3, most = Choice::most_rest;
+  for (unsigned is = 1; is < ways; ++is) {
+    for (unsigned calls = 4 * most; calls < 5 * most; calls += most / 4) {  // no more than one of these by a round
+      const auto time = [&](unsigned way, unsigned i) { return way == 0 ? 1000 : i < calls || way != is ? 1300 : 500; };
+      const std::string after = ways_of(ways, 2 * calls, time, 1).substr(calls);
+      const char better = static_cast<char>('0' + is);
+      const size_t until = after.find(std::string(Choice::turn, better));
+      check(until < most / Choice::patience + ways * Choice::glance, "finds way ", is, " after ", until);
+      check(others(after.substr(most), better) * 10 < calls - most, "way ", is, " is not kept");
+    }
+  }
+  const auto rounds_of = [&](auto&& time) {
+    const std::string all = ways_of(2, 4 * most, time).substr(2 * most);
+    unsigned rounds = 0;
+    for (size_t at = 0; (at = all.find(std::string(Choice::turn, '1'), at)) != std::string::npos;
+         at += Choice::trials) {
+      ++rounds;
+    }
+    return rounds;
+  };
+  const unsigned rounds = rounds_of([](unsigned way, unsigned) { return way == 0 ? 1000 : 1100; });
+  check(rounds > 0, "no round in ", 2 * most, " calls");
+  const auto late = [](unsigned way, unsigned i) { return (way == 0 ? 1000 : 1100) + (i % 7 == 0 ? 0 : 5000); };
+  check(rounds_of(late) <= rounds, "a glance at a call without waiting begins rounds");
 }
 
 // All send as rank 0 has said, until it says something else; and staged, if it has said nothing.
@@ -649,6 +679,7 @@ int main() {
   test_choice_of_two();
   test_choice_goes_on();
   test_rests_of_a_choice();
+  test_glances_of_a_choice();
   test_sending();
   test_one_choice_at_a_time();
   test_ways_to_send();

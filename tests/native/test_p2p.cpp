@@ -272,6 +272,31 @@ void written_as_asked() {
   }
 }
 
+// Its reader asks for that in which it is there the sooner, even if that is only a matter of how long writing takes.
+void asked_for_what_is_sooner() {
+  for (const bool slow : {false, true}) {
+    World world(2);
+    const std::atomic<uint32_t>& asked = shm::Region{world.regions[1], 2}.consumed(0).past_caches;
+    Bytes data(4 * shm::short_bytes);
+    std::array<int, 2> seen{};
+    for (unsigned i = 0; i < 2 * (Choice::unseen + Choice::trials + Choice::late); ++i) {
+      const bool past_caches = asked != 0;
+      if (i >= Choice::unseen + Choice::trials + Choice::late) ++seen.at(past_caches);
+      const Bytes sent = content(data.size(), i);
+      const Ticket ticket = send(world[0], 1, 0, sent), received = receive(world[1], 0, 0, data);
+      while (!world[1].done(received)) {
+        const auto begun = Clock::now();
+        world[0].progress();
+        const auto written = Clock::now(), until = written + 8 * (written - begun);
+        while (past_caches == slow && Clock::now() < until) hocket::pause();
+        world[1].progress();
+      }
+      check(world[0].done(ticket) && data == sent);
+    }
+    check(seen.at(slow) < seen.at(!slow));
+  }
+}
+
 void both_send_first(uint64_t bytes) {
   World world(2);
   world.run([bytes](int rank, Mailbox& me) {
@@ -439,6 +464,7 @@ int main() {
   for (const uint64_t bytes : {0, 1, 100, 64 << 20}) both_send_first(bytes);
   long_ones_on_trial();
   written_as_asked();
+  asked_for_what_is_sooner();
   zero_bytes();
   short_sends_need_no_receiver();
   to_oneself();

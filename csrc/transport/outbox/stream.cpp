@@ -281,11 +281,13 @@ class Reader final : public StreamReader {
   void take_piece(std::byte* to, uint64_t n, bool is_last) {
     if (bytes_ <= short_bytes) return copy_payload(to, tail_, n);
     const auto begun = Clock::now();
+    if (tail_ == payload_) begun_ = begun;
     copy_payload(to, tail_, n, tried_->is_past());
-    spent_ += Clock::now() - begun;
+    const auto now = Clock::now();
+    spent_ += now - begun;
     if (!is_last) return;
     if (tried_->is_measured()) tried_->tell(spent_);
-    writing_.tell(place_ == Header::ring_past_caches, pace(spent_, bytes_, short_bytes), clearly);
+    writing_.tell(place_ == Header::ring_past_caches, pace(now - begun_, bytes_, short_bytes), clearly);
   }
 
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
@@ -321,7 +323,8 @@ class Reader final : public StreamReader {
   std::array<PastCaches, 3> past_caches_;  // for messages of 2, 4 and 8 MiB, and less than twice that
   PastCaches* tried_ = &past_caches_[0];   // that of the message which is being read,
   Choice writing_;                         // whether long ones are written past the caches to the ring,
-  Clock::duration spent_{};                // and how long copying one has taken so far
+  Clock::time_point begun_;                // when the first piece was there,
+  Clock::duration spent_{};                // and how long copying has taken so far
   const std::shared_ptr<Baton> baton_;
 };
 
