@@ -35,19 +35,18 @@ class Choice {
   static constexpr unsigned looked_at = 8;  // calls in a row, whose median is
   static constexpr double another = 1.3;    // times that of the last round, or the other way round, if times changed
   // Calls of a rest to one that goes another way: the best may take as long as ever and be the best no more. So it is
-  // if the other one took 1.3 times less than each of the last eight: by chance calls take longer, hardly less. So
-  // seldom, that no 99th percentile is one of these.
+  // if the other one took 1.3 times less than each of the last eight: by chance calls take longer, hardly less. These
+  // alone are too few for a 99th percentile.
   static constexpr unsigned glance = 128;
 
-  // The way of the next call, of so many, of which 0 is the usual one. Unless it `may_try`, no round begins.
+  // The way of the next call, of so many, of which 0 is the usual one. Unless it `may_try`, it is `best_`, or one
+  // of a round that has begun.
   unsigned begin(unsigned ways, bool may_try = true) {
     if (number_ == trials + late) win(best_);
-    glances_ = false;
     if (number_ == 0 && !challenge(ways, may_try)) {
       if (++rested_ % glance != 0 || !may_try || ways < 2) return best_;
       do glanced_at_ = (glanced_at_ + 1) % ways;
       while (glanced_at_ == best_);
-      glances_ = true;
       return glanced_at_;
     }
     ++number_;
@@ -55,15 +54,15 @@ class Choice {
     return other ? challenger_ : best_;
   }
 
-  // Whether the call that was begun last is one of a round, or a glance.
-  bool tries() const { return number_ != 0 || glances_; }
+  // Whether the call that was begun last is one of a round. A glance is not: no median shows it.
+  bool tries() const { return number_ != 0; }
 
   // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
   // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough.
   void tell(unsigned way, Clock::duration time, double worth) {
     const bool first = std::exchange(last_, way) != way;
     if (number_ == 0 && way != best_) return compare(time);
-    if (first) return;
+    if (first) return;  // also after a glance
     if (number_ == 0) return watch(time);
     if (way != best_ && way != challenger_) return;
     const unsigned usual = std::min(best_, challenger_), other = std::max(best_, challenger_);
@@ -145,7 +144,6 @@ class Choice {
   bool in_round_ = false;
   unsigned first_ = 0, next_ = 0;  // the best one before this round, and the next challenger
   unsigned rested_ = 0, rest_ = unseen;
-  bool glances_ = false;  // with the call that was begun last
   unsigned glanced_at_ = 0;
   Clock::duration pace_{};  // of the best one, when it was last found
   std::array<Clock::duration, looked_at> recent_{};
