@@ -17,7 +17,7 @@ namespace hocket {
 // much is moved, of who moves something at the same time, and of what the caller does between them. Some of that
 // changes.
 //
-//   4 calls    a round                                     64, 128, … 4096 calls                       a round
+//   4 calls    a round                                     512, 1024, … 4096 calls                     a round
 //   ┌────────┬──────────────┬──────────────┬─────────────────────────────────────────────────────────┬─────
 //   │ unseen │ way 0 with 1 │ best with 2  │ best, until so many are over, or it takes another time   │ …
 //   └────────┴──────────────┴──────────────┴─────────────────────────────────────────────────────────┴─────
@@ -29,8 +29,9 @@ class Choice {
   static constexpr unsigned late = 8;     // calls more, within which their times are told
   static constexpr double surely = 0.4;   // so much off what the other way must gain is clear after the first 16
   // Calls to the next round, twice as many each time that a round finds the same. If it finds another way, no fewer
-  // than before: by chance that happens again and again, where ranks come late and times say little.
-  static constexpr unsigned least_rest = 64, most_rest = 4096;
+  // than before: by chance that happens again and again, where ranks come late and times say little. Where two choices
+  // take turns, each rests while the other one has its round.
+  static constexpr unsigned least_rest = 512, most_rest = 4096;
   static constexpr unsigned patience = 8;   // of these such a part is waited for in any case
   static constexpr unsigned looked_at = 8;  // calls in a row, whose median is
   static constexpr double another = 1.3;    // times that of the last round, or the other way round, if times changed

@@ -383,7 +383,7 @@ void test_choice_goes_on() {
       for (unsigned is = 0; is < ways; ++is) {
         for (const unsigned late : {0u, 1u, Choice::late}) {
           for (const bool seen : {false, true}) {
-            constexpr unsigned calls = 32 * Choice::least_rest;
+            constexpr unsigned calls = 2 * Choice::most_rest;
             const auto time = [&](unsigned way, unsigned i) {
               if (i < calls) return way == was ? 1000 : 2000 + 500 * static_cast<int>(way);
               return way == is ? (seen ? 500 : 1000) : way == was && !seen ? 1000 * 3 / 2 : 3000;
@@ -395,8 +395,8 @@ void test_choice_goes_on() {
             check(in_rounds * 10 < calls / 2, "of ", calls / 2, " calls ", in_rounds, " go another way");
             check(all.back() == static_cast<char>('0' + is), "of ", ways, " ways ", is, " is not found after ", was);
             const std::string after = all.substr(calls);
-            const size_t until = after.find(static_cast<char>('0' + is));
-            if (seen && was != is) check(until < 8 * Choice::least_rest, "notices after ", until, " calls");
+            const size_t until = after.find(std::string(Choice::turn, static_cast<char>('0' + is)));
+            if (seen && was != is) check(until < Choice::most_rest / 4, "notices after ", until, " calls");
           }
         }
       }
@@ -424,13 +424,13 @@ void test_rests_of_a_choice() {
   };
   while (rests.size() < 4) call();
   const auto near = [](unsigned a, unsigned b) { return a >= b && a <= b + Choice::looked_at; };
-  check(rests[0] == Choice::unseen && near(rests[1], 64) && near(rests[2], 128) && near(rests[3], 256),
+  check(rests[0] == Choice::unseen && near(rests[1], 512) && near(rests[2], 1024) && near(rests[3], 2048),
         "rests for another time: ", rests[1], ", ", rests[2], ", ", rests[3]);
   while (rests.size() < 5) {
     if (rest == 1) pace = 3000;
     call();
   }
-  check(near(rests[4], 512 / Choice::patience), "after another time rests for ", rests[4]);
+  check(near(rests[4], 4096 / Choice::patience), "after another time rests for ", rests[4]);
   while (rests.size() < 16) call();
   check(near(rests.back(), Choice::most_rest), "rests for ", rests.back(), " in the end");
   for (unsigned i = 0; i < 2 * Choice::most_rest; ++i) {
