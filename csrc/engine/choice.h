@@ -25,16 +25,17 @@ class Choice {
  public:
   static constexpr unsigned unseen = 4;  // calls, in which memory is touched for the first time, and mapped
   static constexpr unsigned turn = 4;    // calls in one way, of which the first finds the caches as the other left them
-  static constexpr unsigned trials = 64;  // calls with one other way: the best in a turn, the other in two, the best
-  static constexpr unsigned late = 8;     // calls more, within which their times are told
-  static constexpr double surely = 0.4;   // so much off what the other way must gain is clear after the first 16
+  static constexpr unsigned trials = 64;   // calls with one other way: the best in a turn, the other in two, the best
+  static constexpr unsigned hopeless = 3;  // calls of the other way, after which it may be clear that it does not gain
+  static constexpr unsigned late = 8;      // calls more, within which their times are told
+  static constexpr double surely = 0.4;    // so much off what the other way must gain is clear after the first 16
   // Calls to the next round, twice as many each time that a round finds the same. If it finds another way, no fewer
   // than before: by chance that happens again and again, where ranks come late and times say little. Where two choices
   // take turns, each rests while the other one has its round.
   static constexpr unsigned least_rest = 512, most_rest = 4096;
   static constexpr unsigned patience = 8;   // of these such a part is waited for in any case
   static constexpr unsigned looked_at = 8;  // calls in a row, whose median is
-  static constexpr double another = 1.3;    // times that of the last round, or the other way round, if times changed
+  static constexpr double another = 1.3;    // times that of the first of them, or the other way round: times changed
   // Calls of a rest to one that goes another way: the best may take as long as ever and be the best no more. So it is
   // if the other one took 1.3 times less than each of the last eight: by chance calls take longer, hardly less. These
   // alone are too few for a 99th percentile.
@@ -59,7 +60,10 @@ class Choice {
   bool tries() const { return number_ != 0; }
 
   // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
-  // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough.
+  // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough. The
+  // challenger has lost as soon as a few of its calls are there, of which none takes less than the best one's median:
+  // what would gain little is lost so at times, until the next round, and what takes longer is not tried on for its
+  // sake.
   void tell(unsigned way, Clock::duration time, double worth) {
     const bool first = std::exchange(last_, way) != way;
     if (number_ == 0 && way != best_) return compare(time);
@@ -68,6 +72,11 @@ class Choice {
     if (way != best_ && way != challenger_) return;
     const unsigned usual = std::min(best_, challenger_), other = std::max(best_, challenger_);
     times_[way == other].push_back(time);
+    auto &of_best = times_[best_ == other], &of_challenger = times_[challenger_ == other];
+    if (way == challenger_ && of_challenger.size() == hopeless && of_best.size() >= hopeless &&
+        *std::ranges::min_element(of_challenger) >= middle(of_best)) {
+      return win(best_);
+    }
     constexpr size_t each = 2 * turn - 1, all = each * trials / (4 * turn);  // times of one way, in 16 calls and at all
     const size_t count = std::min(times_[false].size(), times_[true].size());
     if (count < checked_ + each) return;
@@ -105,8 +114,7 @@ class Choice {
   }
 
   void win(unsigned way) {
-    auto& times = times_[way == std::max(best_, challenger_)];
-    pace_ = times.empty() ? Clock::duration() : middle(times);
+    pace_ = Clock::duration();
     best_ = way;
     number_ = 0;
     checked_ = 0;
@@ -146,7 +154,7 @@ class Choice {
   unsigned first_ = 0, next_ = 0;  // the best one before this round, and the next challenger
   unsigned rested_ = 0, rest_ = unseen;
   unsigned glanced_at_ = 0;
-  Clock::duration pace_{};  // of the best one, when it was last found
+  Clock::duration pace_{};  // of the best one's first calls since it was found; 0: they are not over
   std::array<Clock::duration, looked_at> recent_{};
   unsigned seen_ = 0;
   bool changed_ = false;    // times, since then

@@ -62,6 +62,7 @@ class Run {
       while (!read(i, last)) wait_.idle(blocker_);
       wait_.progressed();
     }
+    if (chooses_ && program_.sending.tries()) wait_for_readers();
     if (!is_timed()) return;
     const Clock::duration took = Clock::now() - begun_;
     Sending& sending = program_.sending;
@@ -77,6 +78,14 @@ class Run {
     chooses_ = choices > 1;
     offers_ = port_.offering == Port::all_offered || (way == Sending::offered && choices > way);
     past_caches_ = way == Sending::past_caches && choices > way;
+  }
+
+  // Ways differ by what reading takes, too, and the last pieces are read when their sender is through.
+  void wait_for_readers() {
+    for (const Flow& flow : program_.flows) {
+      while (flow.sent > 0 && !port_.consumed(flow.peer, port_.posted(flow.peer))) wait_.idle(flow.peer);
+      wait_.progressed();
+    }
   }
 
   bool is_timed() const { return chooses_ || program_.past_caches.is_measured(); }

@@ -82,9 +82,11 @@ void measure(Program& program) {
   program.flows.clear();
   for (const auto& [peer, flow] : flows) program.flows.push_back(flow);
   program.passes = passes(program);
-  const bool mutual =
-      std::ranges::all_of(program.flows, [](const Flow& flow) { return flow.sent == 0 || flow.received != 0; });
-  program.ways = may_offer && mutual ? 1 + Sending::offered : copies ? 1 + Sending::past_caches : 1;
+  // Only where a rank's own time, until all that it has sent is read, is that of all who get something.
+  const auto receives = [](const Flow& flow) { return flow.received != 0; };
+  const bool mutual = std::ranges::all_of(program.flows, [&](const Flow& f) { return f.sent == 0 || receives(f); });
+  const bool sends_to_all = program.untold.empty() && std::ranges::none_of(program.flows, receives);
+  program.ways = may_offer && (mutual || sends_to_all) ? 1 + Sending::offered : copies ? 1 + Sending::past_caches : 1;
 }
 
 }  // namespace hocket
