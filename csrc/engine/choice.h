@@ -33,7 +33,8 @@ class Choice {
   // than before: by chance that happens again and again, where ranks come late and times say little. Where two choices
   // take turns, each rests while the other one has its round.
   static constexpr unsigned least_rest = 512, most_rest = 4096;
-  static constexpr unsigned patience = 8;   // of these such a part is waited for in any case
+  // Such a part of these is waited for in any case, and so many: where ranks come late, times change all the time.
+  static constexpr unsigned patience = 8, least_patience = least_rest / 2;
   static constexpr unsigned looked_at = 8;  // calls in a row, whose median is
   static constexpr double another = 1.3;    // times that of the first of them, or the other way round: times changed
   // Calls of a rest to one that goes another way: the best may take as long as ever and be the best no more. So it is
@@ -94,7 +95,8 @@ class Choice {
   // Whether this call is tried with another way than the best, of which the round has one left, or begins.
   bool challenge(unsigned ways, bool may_try) {
     if (!in_round_) {
-      const bool is_due = rested_ >= rest_ || ((changed_ || surpassed_) && rested_ >= rest_ / patience);
+      const bool is_due =
+          rested_ >= rest_ || ((changed_ || surpassed_) && rested_ >= std::max(rest_ / patience, least_patience));
       if (!is_due || !may_try || ways < 2) return false;
       in_round_ = true;
       first_ = best_;

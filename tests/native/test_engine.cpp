@@ -451,6 +451,25 @@ void test_rests_of_a_choice() {
   }
 }
 
+// Where calls take another time in every eight, since ranks come late, rounds are not much more often.
+void test_choice_in_a_crowd() {
+  for (uint64_t seed = kSeed; seed < kSeed + 20; ++seed) {
+    Choice choice;
+    unsigned rounds = 0, rest = 0;
+    for (unsigned i = 0; rounds < 2; ++i) {
+      const unsigned way = choice.begin(2);
+      choice.tell(way, std::chrono::nanoseconds((way == 0 ? 1000 : 1300) << mix(seed, i / 8) % 4), 0.95);
+      if (choice.tries()) {
+        rounds += rest > Choice::unseen || i == Choice::unseen;
+        if (rounds < 2) rest = 0;
+      } else {
+        ++rest;
+      }
+    }
+    check(rest >= 256, "seed ", seed, ": a round begins after ", rest, " calls");
+  }
+}
+
 // What has become better is found by glances, from the longest rest too, though the best takes the same as ever; and
 // what takes less than a call that others have come late to is not taken for it.
 void test_glances_of_a_choice() {
@@ -725,6 +744,7 @@ int main() {
   test_choice_of_two();
   test_choice_goes_on();
   test_rests_of_a_choice();
+  test_choice_in_a_crowd();
   test_glances_of_a_choice();
   test_sending();
   test_one_choice_at_a_time();
