@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "engine/engine.h"
 #include "engine/grain.h"
@@ -23,7 +24,7 @@ struct Chore {
   size_t k;
   uint64_t bytes;
   uint64_t divisor;
-  bool past_caches = false;  // if it is a copy
+  bool past_caches = false;  // goes `to` where it goes
   bool received = false;     // from where another rank has written it
 };
 
@@ -94,7 +95,20 @@ class Chores {
     return longest;
   }
 
-  void rest(const Chore& c) {
+  // What is folded goes past the caches by blocks that are still in one: where it goes beside, or here.
+  void fold_past_caches(Chore& c) {
+    alignas(64) std::array<std::byte, 16 << 10> block;
+    for (uint64_t n = 0; c.bytes != 0; c.bytes -= n) {
+      n = std::min<uint64_t>(c.bytes, block.size());
+      std::byte* const made = c.also != nullptr ? std::exchange(c.also, c.also + n) : block.data();
+      program_.fold(made, nullptr, c.sources, c.k, n / program_.itemsize, c.divisor);
+      copy_past_caches(std::exchange(c.to, c.to + n), made, n);
+      for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + n;
+    }
+  }
+
+  void rest(Chore& c) {
+    if (c.k > 1 && c.past_caches && !program_.custom) return fold_past_caches(c);
     const size_t count = c.bytes / program_.itemsize;
     if (c.k == 1) {
       const auto read = [this](std::byte* to, const std::byte* from, size_t bytes) { reading_.copy(to, from, bytes); };

@@ -38,7 +38,9 @@ class Run {
       protocol.slots.clear();
     }
     if (program.ways > 1) choose();
-    program.past_caches.begin(program.unread_bytes, !program.sending.is_busy());
+    is_in_place_ = inp < out + program.out_bytes && out < inp + program.inp_bytes;
+    const uint64_t unread = program.unread_bytes + (is_in_place_ ? 0 : program.unread_sums);
+    program.past_caches.begin(unread, !program.sending.is_busy());
     if (is_timed()) begun_ = Clock::now();
   }
 
@@ -186,7 +188,8 @@ class Run {
     const uint64_t offset = home_ * program_.segment;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     fetched_ = view.slots[home_];
-    chores_.add({at(r.to) + offset, nullptr, &fetched_, 1, std::min(program_.segment, r.bytes - offset), 1});
+    const uint64_t bytes = std::min(program_.segment, r.bytes - offset);
+    chores_.add({at(r.to) + offset, nullptr, &fetched_, 1, bytes, 1, is_past(r)});
     return true;
   }
 
@@ -219,6 +222,11 @@ class Run {
   void advance_receives() {
     receives_.advance();
     if (ahead_) --ahead_by_;
+  }
+
+  // Whether what it makes goes past the caches. A sum that is made in place finds its lines there.
+  bool is_past(const Receive& r) const {
+    return r.unread && program_.past_caches.is_past() && (r.sources.size() == 1 || !is_in_place_);
   }
 
   // Prepares the current receive, if it can be made now; `beside` a send only where it is not passed on.
@@ -331,8 +339,9 @@ class Run {
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const uint64_t divisor = r.finished ? program_.divisor : 1;
     const bool received = r.sources[0].peer != local && !is_offered_;
+    const bool is_read = r.passed_on && (also_ == nullptr || direct_);  // by a send, later, or made as it is here
     chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor,
-                 r.unread && program_.past_caches.is_past(), received});
+                 is_past(r) && !is_read, received});
   }
 
   // The current receive has been made.
@@ -430,6 +439,7 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
+  bool is_in_place_ = false;                   // the input lies in the output, or the other way round
   bool chooses_ = false;                       // how what is copied goes:
   bool offers_ = false, past_caches_ = false;  // where it lies, or by slots that are written so
   Clock::time_point begun_;                    // if it is timed

@@ -68,7 +68,7 @@ struct Receive {
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
   bool passed_on = false;       // some send waits for it: found by `measure`,
-  bool unread = false;          // as is whether it is a copy, and nobody reads what it makes or overwrites
+  bool unread = false;          // as is whether what it makes stays, and nobody reads it, or what it overwrites
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -105,7 +105,8 @@ struct Program {
   unsigned ways = 1;               // in which long messages may go, of those of `Sending`: found by `measure`,
   Sending sending{};               // and which of them by its calls
   bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
-  uint64_t unread_bytes = 0;       // as is how much is unread, with that of all who share the caches,
+  uint64_t unread_bytes = 0;       // as is how much of what is copied is unread, with that of all who share the caches,
+  uint64_t unread_sums = 0;        // and of sums, where they do not lie in the input,
   PastCaches past_caches{};        // which may go past them
   std::string text;                // what an error calls it
   std::shared_ptr<Meter> meter{};  // of its kind of calls, if anybody wants to know

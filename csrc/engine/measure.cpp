@@ -8,8 +8,15 @@ namespace hocket {
 
 namespace {
 
-// Of the output, what is copied there and not read. All that is read is taken for one piece, from the first byte to the
-// last.
+// Whether what the receive before it makes is sent, all of it: the message is made in the same pass.
+bool is_made_beside(const Send& s, const Program& program) {
+  if (s.after == nothing) return false;
+  const Receive& r = program.receives[s.after];
+  return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset;
+}
+
+// Of the output, what is written there, once, and not read, but for a message that is made of it beside, of a sum. All
+// that is read is taken for one piece, from the first byte to the last.
 void find_unread(Program& program) {
   uint64_t begin = UINT64_MAX, end = 0;
   const auto reads = [&](const Place& place, uint64_t bytes) {
@@ -17,17 +24,20 @@ void find_unread(Program& program) {
     begin = std::min(begin, place.offset);
     end = std::max(end, place.offset + bytes);
   };
-  for (const Send& s : program.sends) reads(s.from, s.bytes);
+  for (const Send& s : program.sends) {
+    if (!is_made_beside(s, program) || program.receives[s.after].sources.size() == 1) reads(s.from, s.bytes);
+  }
   for (const Receive& r : program.receives) {
     for (const Source& source : r.sources) {
       if (source.peer == local) reads(source.place, r.bytes);
     }
   }
-  program.unread_bytes = 0;
+  program.unread_bytes = program.unread_sums = 0;
   for (Receive& r : program.receives) {
     const bool apart = r.to.offset >= end || r.to.offset + r.bytes <= begin;
-    r.unread = r.sources.size() == 1 && r.to.buffer == out && r.before.empty() && apart;
-    if (r.unread) program.unread_bytes += r.bytes * program.writers;
+    const bool is_made = r.sources.size() == 1 || (r.finished && !program.custom);
+    r.unread = is_made && r.to.buffer == out && r.before.empty() && apart;
+    if (r.unread) (r.sources.size() == 1 ? program.unread_bytes : program.unread_sums) += r.bytes * program.writers;
   }
 }
 

@@ -167,7 +167,7 @@ void test_past_caches() {
     program.writers = writers;
     measure(program);
     std::string all;
-    const bool past = program.past_caches.begin(program.unread_bytes);
+    const bool past = program.past_caches.begin(program.unread_bytes + program.unread_sums);
     const char kind = past ? 'p' : program.past_caches.is_measured() ? 't' : 'c';
     for (const Receive& r : program.receives) all += r.unread ? kind : '-';
     return all;
@@ -185,7 +185,11 @@ void test_past_caches() {
   std::vector<Receive> overwrites = two(64, most), folds = two(64, most);
   overwrites[1].before = {0};
   folds[1].sources.push_back(folds[1].sources[0]);
-  check(found(overwrites, 1) == "c-" && found(folds, 1) == "c-", "what is read goes past them, or is counted");
+  check(found(overwrites, 1) == "c-", "what is read goes past them, or is counted");
+  folds[1].finished = true;
+  check(found(folds, 1) == "pp", "a sum is not counted, or goes through them");
+  folds[1].finished = false;
+  check(found(folds, 1) == "c-", "what is a part of a sum, and will be overwritten, goes past them, or is counted");
   check(found(overwrites, most / 64) == "p-", "what is read beside it is counted or not told apart");
   Send passed_on{.step = 1, .mark = 0, .from = {out, 64}, .bytes = 8, .peers = {1}, .after = 1};
   check(found(two(64, most), 1, {passed_on}) == "c-", "what is sent on goes past them, or is counted");
@@ -224,24 +228,63 @@ void test_past_caches_on_trial() {
   check(beside.tries() && beside.is_past(), "is not tried after another trial");
 }
 
-// Results are right in either way, and while it is tried.
-void test_copies_on_trial() {
-  for (const auto make : kPlans) {
-    Case c{.plan = make(3), .sizes = Sizes(make(3).chunks, 51), .weather = {.seed = kSeed}};
+// Results are right in either way, and while it is tried: what is copied, and sums, in one block or several, that go to
+// a message or home beside, or nowhere else.
+void test_results_on_trial() {
+  const auto results = [](const Plan& plan, uint64_t words, uint64_t divisor, bool custom, bool in_place) {
+    Case c{.plan = plan, .sizes = Sizes(plan.chunks, words), .weather = {.seed = kSeed, .loans = 100}};
+    c.in_place = in_place;
+    c.segments = 3;
+    c.divisor = divisor;
+    c.custom = custom;
     c.calls = Choice::unseen + Choice::trials + Choice::late;
     std::vector<Program> programs = programs_of(c);
-    for (Program& program : programs) {
+    std::vector<bool> may(plan.size);
+    for (int rank = 0; rank < plan.size; ++rank) {
+      Program& program = programs[rank];
+      may[rank] = program.unread_bytes + (in_place ? 0 : program.unread_sums) != 0;
       if (program.unread_bytes != 0) program.unread_bytes = PastCaches::least;
+      if (program.unread_sums != 0) program.unread_sums = PastCaches::least;
     }
     std::vector<Memory> ranks = draw(c);
-    std::array<unsigned, 3> past{};
+    std::vector<unsigned> past(plan.size);
     play(c, programs, ranks, Port::nothing_offered,
          [&](int rank, int) { past[rank] += programs[rank].past_caches.is_past(); });
-    for (int rank = 0; rank < 3; ++rank) {
-      check((past[rank] > 0) == (programs[rank].unread_bytes != 0), c, "rank ", rank, " went past them ", past[rank]);
-      check(ranks[rank] == expected(c)[rank], c, "rank ", rank, " has the wrong result");
+    const std::vector<Memory> right = expected(c);
+    for (int rank = 0; rank < plan.size; ++rank) {
+      check((past[rank] > 0) == may[rank], c, "rank ", rank, " went past them ", past[rank]);
+      check(ranks[rank] == right[rank], c, "rank ", rank, " has the wrong result");
+    }
+  };
+  for (const auto make : kPlans) {
+    for (int n = 2; n <= 3; ++n) {
+      for (const bool in_place : {false, true}) {
+        results(make(n), 51, 1, false, in_place);
+        results(make(n), 51, 1, true, in_place);
+      }
+      if (make(n).finished.empty()) continue;
+      for (const uint64_t words : {uint64_t{3 * 2048}, uint64_t{3 * 2048 + 1}, uint64_t{3 * 6000}}) {
+        results(make(n), words, n, false, false);
+      }
     }
   }
+}
+
+// What goes past the caches: what is made of the output and stays, unless it is read there by more than the message
+// that is made beside.
+void test_what_is_unread() {
+  const auto unread = [](const Plan& plan, bool in_place, bool custom = false) {
+    std::vector<Program> programs = lower(plan, Sizes(plan.chunks, 8), in_place);
+    if (custom) programs[0].custom = chained_fold;
+    measure(programs[0]);
+    return std::pair(programs[0].unread_bytes / 64, programs[0].unread_sums / 64);  // chunks
+  };
+  using Pair = std::pair<uint64_t, uint64_t>;
+  check(unread(two_shot(2), false) == Pair(1, 1), "a sum, or what comes home, is read");
+  check(unread(two_shot(2), false, true) == Pair(1, 0), "a sum by a function of the caller's is made in blocks");
+  check(unread(two_shot(2), true).first == 0, "what comes home in place overwrites nothing");
+  check(unread(one_shot(3), false) == Pair(0, 1), "what is folded and stays is read");
+  check(unread(chain(2), false) == Pair(0, 0), "what is passed on is not read");
 }
 
 // Of nothing, nothing is sent.
@@ -735,7 +778,8 @@ int main() {
   test_functions();
   test_past_caches();
   test_past_caches_on_trial();
-  test_copies_on_trial();
+  test_results_on_trial();
+  test_what_is_unread();
   test_empty();
   test_barrier();
   test_fusion();
