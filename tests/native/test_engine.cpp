@@ -231,20 +231,21 @@ void test_past_caches_on_trial() {
 // Results are right in either way, and while it is tried: what is copied, and sums, in one block or several, that go to
 // a message or home beside, or nowhere else.
 void test_results_on_trial() {
-  const auto results = [](const Plan& plan, uint64_t words, uint64_t divisor, bool custom, bool in_place) {
+  const auto results = [](const Plan& plan, uint64_t words, uint64_t divisor, bool custom, bool in_place, bool tried) {
     Case c{.plan = plan, .sizes = Sizes(plan.chunks, words), .weather = {.seed = kSeed, .loans = 100}};
     c.in_place = in_place;
     c.segments = 3;
     c.divisor = divisor;
     c.custom = custom;
-    c.calls = Choice::unseen + Choice::trials + Choice::late;
+    c.calls = tried ? Choice::unseen + Choice::trials + Choice::late : 2;
+    const uint64_t bytes = tried ? PastCaches::least : beyond_caches;
     std::vector<Program> programs = programs_of(c);
     std::vector<bool> may(plan.size);
     for (int rank = 0; rank < plan.size; ++rank) {
       Program& program = programs[rank];
       may[rank] = program.unread_bytes + (in_place ? 0 : program.unread_sums) != 0;
-      if (program.unread_bytes != 0) program.unread_bytes = PastCaches::least;
-      if (program.unread_sums != 0) program.unread_sums = PastCaches::least;
+      if (program.unread_bytes != 0) program.unread_bytes = bytes;
+      if (program.unread_sums != 0) program.unread_sums = bytes;
     }
     std::vector<Memory> ranks = draw(c);
     std::vector<unsigned> past(plan.size);
@@ -259,12 +260,14 @@ void test_results_on_trial() {
   for (const auto make : kPlans) {
     for (int n = 2; n <= 3; ++n) {
       for (const bool in_place : {false, true}) {
-        results(make(n), 51, 1, false, in_place);
-        results(make(n), 51, 1, true, in_place);
+        for (const bool tried : {false, true}) {
+          results(make(n), 51, 1, false, in_place, tried);
+          results(make(n), 51, 1, true, in_place, tried);
+        }
       }
       if (make(n).finished.empty()) continue;
       for (const uint64_t words : {uint64_t{3 * 2048}, uint64_t{3 * 2048 + 1}, uint64_t{3 * 6000}}) {
-        results(make(n), words, n, false, false);
+        results(make(n), words, n, false, false, false);
       }
     }
   }
