@@ -307,7 +307,9 @@ class Reader final : public StreamReader {
     if (n > first) copy(bytes + first, ring_, n - first);
   }
 
-  static constexpr double clearly = 0.95;  // of the time that it takes to read what was written through the caches
+  // Of the time that it takes when written through the caches. Where ranks share cores it is a matter of chance, too:
+  // at 0.95 four of them wrote past the caches now and then, for a quarter longer.
+  static constexpr double clearly = 0.85;
 
   const Lane* lane_;
   Consumed* consumed_;
