@@ -62,9 +62,9 @@ class Choice {
 
   // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
   // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough. The
-  // challenger has lost as soon as a few of its calls are there, of which none takes less than the best one's median:
-  // what would gain little is lost so at times, until the next round, and what takes longer is not tried on for its
-  // sake.
+  // challenger has lost as soon as a few of its calls are there, of which none takes less than the best one's median,
+  // or would if it took `worth`: what would gain little is lost so at times, until the next round, and what takes
+  // longer is not tried on for its sake.
   void tell(unsigned way, Clock::duration time, double worth) {
     const bool first = std::exchange(last_, way) != way;
     if (number_ == 0 && way != best_) return compare(time);
@@ -74,9 +74,9 @@ class Choice {
     const unsigned usual = std::min(best_, challenger_), other = std::max(best_, challenger_);
     times_[way == other].push_back(time);
     auto &of_best = times_[best_ == other], &of_challenger = times_[challenger_ == other];
-    if (way == challenger_ && of_challenger.size() == hopeless && of_best.size() >= hopeless &&
-        *std::ranges::min_element(of_challenger) >= middle(of_best)) {
-      return win(best_);
+    if (way == challenger_ && of_challenger.size() == hopeless && of_best.size() >= hopeless) {
+      const std::chrono::duration<double> least = *std::ranges::min_element(of_challenger);
+      if ((challenger_ < best_ ? worth * least : least) >= middle(of_best)) return win(best_);
     }
     constexpr size_t each = 2 * turn - 1, all = each * trials / (4 * turn);  // times of one way, in 16 calls and at all
     const size_t count = std::min(times_[false].size(), times_[true].size());

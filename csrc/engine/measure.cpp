@@ -1,6 +1,7 @@
 // What a program does to memory and between ranks, which is found once, before it runs.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/engine.h"
 
@@ -8,11 +9,11 @@ namespace hocket {
 
 namespace {
 
-// Whether what the receive before it makes is sent, all of it: the message is made in the same pass.
-bool is_made_beside(const Send& s, const Program& program) {
+// Whether this sends all of a sum that the receive before it makes: one such message is made in the same pass.
+bool is_sum(const Send& s, const Program& program) {
   if (s.after == nothing) return false;
   const Receive& r = program.receives[s.after];
-  return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset;
+  return r.sources.size() > 1 && s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset;
 }
 
 // Of the output, what is written there, once, and not read, but for a message that is made of it beside, of a sum. All
@@ -24,8 +25,9 @@ void find_unread(Program& program) {
     begin = std::min(begin, place.offset);
     end = std::max(end, place.offset + bytes);
   };
+  std::set<int32_t> made;  // the receives whose sum has gone to a message so
   for (const Send& s : program.sends) {
-    if (!is_made_beside(s, program) || program.receives[s.after].sources.size() == 1) reads(s.from, s.bytes);
+    if (!is_sum(s, program) || !made.insert(s.after).second) reads(s.from, s.bytes);
   }
   for (const Receive& r : program.receives) {
     for (const Source& source : r.sources) {

@@ -33,12 +33,17 @@ class Sending {
   // What this rank would say as it enters a call, of two ways or more. All ranks choose, though only what the first one
   // says counts: so each knows that a round begins with the next call, and begins no other one in this.
   uint32_t say(unsigned ways, bool may_try) {
+    const bool tried_before = choice_.tries();
     const uint32_t next = 1 + choice_.begin(ways, may_try);
+    begins_ = !tried_before && choice_.tries();
     return choice_.tries() ? next | tried : next;
   }
 
-  // How long the call has taken.
-  void tell(Clock::duration time, bool in_crowd) { choice_.tell(way_, time, in_crowd ? crowded : clearly); }
+  // How long the call has taken. With the next one a round may begin, of which this is none: it has not been waited
+  // for.
+  void tell(Clock::duration time, bool in_crowd) {
+    if (!begins_) choice_.tell(way_, time, in_crowd ? crowded : clearly);
+  }
 
   // The call is over, in which rank 0 has said this. 0: nothing, or it is not known here.
   void follow(uint32_t said) {
@@ -51,6 +56,7 @@ class Sending {
 
   Way way_ = staged;
   bool tries_ = false;
+  bool begins_ = false;
   Choice choice_;
 };
 

@@ -287,6 +287,9 @@ void test_what_is_unread() {
   check(unread(two_shot(2), false, true) == Pair(1, 0), "a sum by a function of the caller's is made in blocks");
   check(unread(two_shot(2), true).first == 0, "what comes home in place overwrites nothing");
   check(unread(one_shot(3), false) == Pair(0, 1), "what is folded and stays is read");
+  Plan twice = two_shot(2);
+  twice.fronts.push_back({{false, {tmp, 1, 0}, {out, 0, 0}}});
+  check(unread(twice, false) == Pair(1, 0), "a sum that is sent again later is not read");
   check(unread(chain(2), false) == Pair(0, 0), "what is passed on is not read");
 }
 
@@ -460,6 +463,21 @@ void test_choice_goes_on() {
       }
     }
   }
+}
+
+// What must gain to be chosen must gain to stay, too.
+void test_choice_is_left() {
+  const auto stays = [](int hundredths, double worth) {
+    const auto time = [&](unsigned way, unsigned i) {
+      const int noise = static_cast<int>(mix(kSeed, way, i) % 40);
+      return noise + (way == 0 ? 10000 : i < 1000 ? 5000 : 100 * hundredths);
+    };
+    const std::string all = ways_of(2, 1000 + 2 * Choice::most_rest, time, 1, worth);
+    check(most_of(all.substr(500, 500)) == '1', "a half is not chosen");
+    return most_of(all.substr(1000 + Choice::most_rest)) == '1';
+  };
+  for (const int hundredths : {88, 92, 97}) check(!stays(hundredths, 0.85), hundredths, " of 100 stay for 85");
+  check(!stays(97, 0.95) && stays(80, 0.85) && stays(92, 0.95), "what gains as much as it must is left");
 }
 
 // Rounds are further and further apart where they find the same, and begin as soon as that is when calls take another
@@ -790,6 +808,7 @@ int main() {
   test_offers();
   test_choice_of_two();
   test_choice_goes_on();
+  test_choice_is_left();
   test_rests_of_a_choice();
   test_choice_in_a_crowd();
   test_glances_of_a_choice();
