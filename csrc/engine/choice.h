@@ -62,9 +62,9 @@ class Choice {
 
   // How long a call has taken, which went that way, and has come to its end. Of two ways the one with the higher number
   // must take less than `worth` of what the other one does; after each 16 calls that may be clear enough. The
-  // challenger has lost as soon as a few of its calls are there, of which none takes less than the best one's median,
-  // or would if it took `worth`: what would gain little is lost so at times, until the next round, and what takes
-  // longer is not tried on for its sake.
+  // challenger has lost as soon as a few of its calls are there, none of which takes less than the best one's median,
+  // nor, where the best must gain to stay, that by `worth`: what would gain little is lost so at times, until the next
+  // round, and what takes longer is not tried on for its sake.
   void tell(unsigned way, Clock::duration time, double worth) {
     const bool first = std::exchange(last_, way) != way;
     if (number_ == 0 && way != best_) return compare(time);

@@ -38,8 +38,9 @@ class Run {
       protocol.slots.clear();
     }
     if (program.ways > 1) choose();
-    is_in_place_ = inp < out + program.out_bytes && out < inp + program.inp_bytes;
-    const uint64_t unread = program.unread_bytes + (is_in_place_ ? 0 : program.unread_sums);
+    // A sum that is made in place finds its lines there.
+    const bool in_place = inp < out + program.out_bytes && out < inp + program.inp_bytes;
+    const uint64_t unread = program.unread_bytes + (in_place ? 0 : program.unread_sums);
     program.past_caches.begin(unread, !program.sending.is_busy());
     if (is_timed()) begun_ = Clock::now();
   }
@@ -224,10 +225,8 @@ class Run {
     if (ahead_) --ahead_by_;
   }
 
-  // Whether what it makes goes past the caches. A sum that is made in place finds its lines there.
-  bool is_past(const Receive& r) const {
-    return r.unread && program_.past_caches.is_past() && (r.sources.size() == 1 || !is_in_place_);
-  }
+  // Whether what it makes goes past the caches.
+  bool is_past(const Receive& r) const { return r.unread && program_.past_caches.is_past(); }
 
   // Prepares the current receive, if it can be made now; `beside` a send only where it is not passed on.
   bool receive(bool beside) {
@@ -422,8 +421,7 @@ class Run {
     if (sends_.done() || sends_.record().after != receives_.index() || sends_.segment() != segment) return false;
     const Send& s = sends_.record();
     const Receive& r = receives_.record();
-    return s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset &&
-           !protocol(sends_.index()).is_read_there();
+    return s.bytes == r.bytes && s.from == r.to && !protocol(sends_.index()).is_read_there();
   }
 
   Program& program_;
@@ -439,7 +437,6 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
-  bool is_in_place_ = false;                   // the input lies in the output, or the other way round
   bool chooses_ = false;                       // how what is copied goes:
   bool offers_ = false, past_caches_ = false;  // where it lies, or by slots that are written so
   Clock::time_point begun_;                    // if it is timed

@@ -35,6 +35,7 @@ constexpr int32_t nothing = -1;  // no record to wait for
 struct Place {
   Buffer buffer;
   uint64_t offset;  // bytes
+  bool operator==(const Place&) const = default;
 };
 
 // One message, staged once for all of `peers`. Its mark is a hash of the step and of the slot that it carries: both

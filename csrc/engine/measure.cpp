@@ -13,7 +13,7 @@ namespace {
 bool is_sum(const Send& s, const Program& program) {
   if (s.after == nothing) return false;
   const Receive& r = program.receives[s.after];
-  return r.sources.size() > 1 && s.bytes == r.bytes && s.from.buffer == r.to.buffer && s.from.offset == r.to.offset;
+  return r.sources.size() > 1 && s.bytes == r.bytes && s.from == r.to;
 }
 
 // Of the output, what is written there, once, and not read, but for a message that is made of it beside, of a sum. All

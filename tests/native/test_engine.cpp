@@ -273,6 +273,52 @@ void test_results_on_trial() {
   }
 }
 
+// Where each fold of `rank` has written, and how much: to its output, or elsewhere.
+struct Made {
+  const Words* output;
+  uint64_t there = 0, elsewhere = 0;
+};
+Made* made = nullptr;
+Fold made_by = nullptr;
+
+void note_fold(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(made->output->data());
+  const bool is_there = dst >= begin && dst < begin + 8 * made->output->size();
+  (is_there ? made->there : made->elsewhere) += count;
+  check(is_there || count <= 2048, "more than a block is made elsewhere: ", count);
+  made_by(dst, also, sources, k, count, divisor);
+}
+
+// A sum that goes past the caches is made elsewhere, and copied from there; any other one is made where it goes: one in
+// place, or which a send reads later, or of less than is worth it.
+void test_where_sums_are_made() {
+  const auto sums = [](Plan plan, uint64_t bytes, bool in_place, uint64_t loans, uint64_t words = 3 * 2048) {
+    Case c{.plan = plan, .sizes = Sizes(plan.chunks, words), .in_place = in_place, .weather = {.seed = kSeed}};
+    c.weather.loans = loans;
+    std::vector<Program> programs = programs_of(c);
+    std::vector<Memory> ranks = draw(c);
+    Made found{&ranks[0].out};
+    made = &found;
+    made_by = programs[0].fold;
+    programs[0].fold = note_fold;
+    for (Program& program : programs) {
+      if (program.unread_sums != 0) program.unread_sums = bytes;
+    }
+    play(c, programs, ranks, Port::nothing_offered);
+    check(ranks[0] == expected(c)[0], c, "has the wrong result");
+    check(found.there + found.elsewhere == words, c, found.there, " and ", found.elsewhere, " made");
+    return found.elsewhere == words ? "elsewhere" : found.there == words ? "there" : "both";
+  };
+  using std::string;
+  for (const uint64_t loans : {0, 100}) {
+    check(sums(two_shot(2), beyond_caches, false, loans) == string("elsewhere"), "what is sent goes through them");
+    check(sums(two_shot(2), beyond_caches, true, loans) == string("there"), "what is made in place goes past them");
+    check(sums(two_shot(2), 64, false, loans) == string("there"), "what is short goes past them");
+  }
+  check(sums(one_shot(3), beyond_caches, false, 0) == string("elsewhere"), "what stays goes through them");
+  check(sums(one_shot(3), beyond_caches, true, 0) == string("there"), "what is made in place goes past them");
+}
+
 // What goes past the caches: what is made of the output and stays, unless it is read there by more than the message
 // that is made beside.
 void test_what_is_unread() {
@@ -481,7 +527,7 @@ void test_choice_is_left() {
 }
 
 // Rounds are further and further apart where they find the same, and begin as soon as that is when calls take another
-// time, but for an eighth of it.
+// time than the first eight, but for an eighth of it.
 void test_rests_of_a_choice() {
   Choice choice;
   bool tried = false;
@@ -519,17 +565,15 @@ void test_rests_of_a_choice() {
 void test_choice_in_a_crowd() {
   for (uint64_t seed = kSeed; seed < kSeed + 20; ++seed) {
     Choice choice;
-    unsigned rounds = 0, rest = 0;
-    for (unsigned i = 0; rounds < 2; ++i) {
+    unsigned calls = 0, rest = 1;
+    const auto tries = [&] {
       const unsigned way = choice.begin(2);
-      choice.tell(way, std::chrono::nanoseconds((way == 0 ? 1000 : 1300) << mix(seed, i / 8) % 4), 0.95);
-      if (choice.tries()) {
-        rounds += rest > Choice::unseen || i == Choice::unseen;
-        if (rounds < 2) rest = 0;
-      } else {
-        ++rest;
-      }
-    }
+      choice.tell(way, std::chrono::nanoseconds((way == 0 ? 1000 : 1300) << mix(seed, calls++ / 8) % 4), 0.95);
+      return choice.tries();
+    };
+    while (!tries()) continue;
+    while (tries()) continue;
+    while (!tries()) ++rest;
     check(rest >= 256, "seed ", seed, ": a round begins after ", rest, " calls");
   }
 }
@@ -599,6 +643,24 @@ void test_sending() {
   check(found(92, false) == Sending::offered, "a little is not enough");
   check(found(92, true) == Sending::staged, "a little is enough in a crowd");
   check(found(50, true) == Sending::offered, "a half is not enough in a crowd");
+}
+
+// The call before a round, which nobody has waited for, is no part of it: counted as one of the best, it would let the
+// challenger lose.
+void test_a_round_begins_with_its_calls() {
+  Sending sending;
+  unsigned tried = 0;
+  std::array<unsigned, 2> calls{};
+  for (unsigned i = 0; i < 40; ++i) {
+    const bool tries = sending.tries();
+    const unsigned way = sending.way() != Sending::staged;
+    const uint64_t said = sending.say(2, true);
+    const unsigned number = tries ? calls[way]++ : 0;
+    sending.tell(std::chrono::nanoseconds(!tries ? 1 : way == 1 ? 1150 : 1000 + 100 * (number % 4)), false);
+    sending.follow(static_cast<uint32_t>(said));
+    tried += tries && way == 1;
+  }
+  check(tried > 2 * Choice::turn, "loses after ", tried, " calls");
 }
 
 // Where results may go past the caches as well, as rank 0 sends, that is tried while how they are sent is not, and each
@@ -800,6 +862,7 @@ int main() {
   test_past_caches();
   test_past_caches_on_trial();
   test_results_on_trial();
+  test_where_sums_are_made();
   test_what_is_unread();
   test_empty();
   test_barrier();
@@ -813,6 +876,7 @@ int main() {
   test_choice_in_a_crowd();
   test_glances_of_a_choice();
   test_sending();
+  test_a_round_begins_with_its_calls();
   test_one_choice_at_a_time();
   test_ways_to_send();
   test_tried_calls_end_when_read();

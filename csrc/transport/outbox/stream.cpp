@@ -287,7 +287,7 @@ class Reader final : public StreamReader {
     spent_ += now - begun;
     if (!is_last) return;
     if (tried_->is_measured()) tried_->tell(spent_);
-    writing_.tell(place_ == Header::ring_past_caches, pace(now - begun_, bytes_, short_bytes), clearly);
+    writing_.tell(place_ == Header::ring_past_caches, pace(now - begun_, bytes_, short_bytes), PastCaches::clearly);
   }
 
   void copy_payload(std::byte* to, uint64_t at, uint64_t n, bool past_caches = false) {
@@ -306,10 +306,6 @@ class Reader final : public StreamReader {
     if (first > 0) copy(bytes, ring_ + begin, first);
     if (n > first) copy(bytes + first, ring_, n - first);
   }
-
-  // Of the time that it takes when written through the caches. Where ranks share cores it is a matter of chance, too:
-  // at 0.95 four of them wrote past the caches now and then, for a quarter longer.
-  static constexpr double clearly = 0.85;
 
   const Lane* lane_;
   Consumed* consumed_;
