@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from launching import Hocket
 
 import hocket
 
@@ -62,6 +63,29 @@ def imported(use: str = "") -> set[str]:
 
 def test_a_rank_imports_what_is_known() -> None:
     assert imported("group = hocket.init(); group.all_reduce(1)") - set(KNOWN) == set()
+
+
+FIRST_CALLS = """
+import hocket, numpy as np
+group = hocket.init()
+before = set(sys.modules)
+for x in (np.ones(8), np.ones(1 << 17), 1.0, [1.0, 2.0, 3.0, 4.0]):
+    group.all_reduce(x)
+    group.broadcast(x)
+for name in "reduce scatter gather all_gather reduce_scatter all_to_all scan exscan".split():
+    for x in (np.ones(8), np.ones(1 << 17)):
+        getattr(group, name)(x)
+for algorithm in "hierarchical hierarchical_chain double_binary_tree recursive_halving".split():
+    group.all_reduce(np.ones(8), algorithm=algorithm, order="any")
+group.barrier()
+say("new", *sorted(set(sys.modules) - before))
+"""
+
+
+def test_no_rank_waits_in_its_first_calls_for_what_is_imported(hocket: Hocket) -> None:
+    """numpy.unique, say, imports numpy.ma."""
+    done = hocket.run("run", "-n", "4", hocket.script(FIRST_CALLS))
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["new"] * 4), done.stderr
 
 
 def test_importing_hocket_imports_nothing_else() -> None:

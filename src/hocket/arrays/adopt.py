@@ -24,7 +24,7 @@ _DEVICES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "on
 
 def adopt_elements(x: Any) -> Array:
     """As `adopt`, and an array of NumPy's may have fields, of any dtypes without references."""
-    if isinstance(x, np.ndarray) and x.dtype.fields is not None and not isinstance(x, np.ma.MaskedArray):
+    if isinstance(x, np.ndarray) and x.dtype.fields is not None and not _is_masked(x):
         if x.dtype.hasobject:
             raise TypeError(f"dtype {x.dtype} has objects in it, which another process could not read")
         return np.asarray(x)
@@ -45,7 +45,7 @@ def adopt(x: Any) -> Array:
         return x
     if _is_tensor(x):
         array = _from_tensor(x)
-    elif isinstance(x, np.ma.MaskedArray):
+    elif _is_masked(x):
         raise TypeError("a masked array has elements without a value: give x.filled(...) instead")
     elif hasattr(x, "__dlpack__") and not isinstance(x, (np.ndarray, np.generic)):
         array = _from_dlpack(x)
@@ -135,6 +135,12 @@ def _distinct(array: Array) -> Array:
             raise ValueError("out has several elements in one place (expanded, or overlapping windows)")
         reach += stride * (length - 1)
     return array
+
+
+def _is_masked(x: Any) -> bool:
+    """Who has one has imported numpy.ma, which takes long."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and isinstance(x, masked)
 
 
 def _is_tensor(x: Any) -> bool:

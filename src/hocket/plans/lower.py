@@ -18,6 +18,7 @@ import numpy as np
 
 from . import exchange
 from .collectives import Layout, find, layout
+from .distinct import distinct
 from .plan import (
     COPY,
     INP,
@@ -71,10 +72,11 @@ def breadth(plan: Plan, *, spans: bool) -> int:
     for front in plan.fronts():
         f = front if spans else front.singles()[1]
         f = f.take(f.src_rank != f.dst_rank)
-        _, pair, times = np.unique(f.src_rank * plan.size + f.dst_rank, return_inverse=True, return_counts=True)
+        pair = distinct(f.src_rank * plan.size + f.dst_rank).which
+        is_alone = np.bincount(pair)[pair] == 1
         # As in `_send`: a slot that several get is staged once for all who get nothing else.
         span = ((f.src_rank * 3 + f.src_buf) * slots + f.src_chunk) * (slots + 1) + f.count
-        _, staged = np.unique(np.where(times[pair] == 1, span, -1 - np.arange(len(f))), return_index=True)
+        staged = distinct(np.where(is_alone, span, -1 - np.arange(len(f)))).first
         most = max(most, int(np.bincount(f.src_rank[staged]).max(initial=0)))
     return most
 
@@ -97,10 +99,11 @@ def only_round(plan: Plan) -> Round | None:
     if len(rounds) != 1:
         return None
     (f,) = rounds
-    there, back = (a * plan.size + b for a, b in ((f.src_rank, f.dst_rank), (f.dst_rank, f.src_rank)))
-    most = np.bincount(there, f.count).max()
-    both, folded = bool(np.isin(there, back).any()), bool(np.any(f.verb == REDUCE))
-    return Round(both, folded, bool(most < plan.chunks), tuple(np.unique(f.dst_rank).tolist()))
+    # chunks[a, b] go from rank a to rank b
+    chunks = np.bincount(f.src_rank * plan.size + f.dst_rank, f.count, plan.size**2).reshape(plan.size, plan.size)
+    both, folded = bool(np.any((chunks > 0) & (chunks.T > 0))), bool(np.any(f.verb == REDUCE))
+    receivers = np.flatnonzero(chunks.any(axis=0))
+    return Round(both, folded, bool(chunks.max() < plan.chunks), tuple(receivers.tolist()))
 
 
 class _Move(NamedTuple):

@@ -77,4 +77,4 @@ def _levels(n: int, half: int) -> list[tuple[Column, Column]]:
     up = np.where((x & 2 * low > 0) | (x + low >= n + half), x - low, x + low)
     x, up = x[up >= half], up[up >= half]
     span = np.where(up, up & -up, 2 * n)
-    return [(up[span == level] - half, x[span == level] - half) for level in np.unique(span)]
+    return [(up[span == level] - half, x[span == level] - half) for level in sorted(set(span.tolist()))]
