@@ -12,9 +12,9 @@
 
 namespace {
 
-constexpr size_t ring = 1 << 20, piece = 64 << 10;  // bytes
-constexpr size_t grain = 512;                       // bytes that are staged, folded and collected in turns
-constexpr size_t ahead = 2;                         // pieces, of which each is behind the other
+constexpr size_t ring = 256 << 10, piece = 32 << 10;  // bytes
+constexpr size_t grain = 512;                         // bytes that are staged, folded and collected in turns
+constexpr size_t ahead = 2;                           // pieces, of which each is behind the other
 
 struct alignas(128) Word {
   std::atomic<uint64_t> count{0};
