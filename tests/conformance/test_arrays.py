@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hocket.arrays.adopt import adopt, like, overlap, same, writable
+from hocket.arrays.adopt import adopt, adopt_elements, like, overlap, same, writable
 from hocket.arrays.ops import BFLOAT16, DTYPES
 
 
@@ -92,6 +92,13 @@ def test_a_subclass_is_viewed_as_a_plain_array() -> None:
     assert np.shares_memory(adopt(x), x)
     with pytest.raises(TypeError, match=r"masked array.*filled"):
         adopt(np.ma.array([1.0, 2.0], mask=[0, 1]))
+
+
+def test_a_masked_array_with_fields_is_no_array_either() -> None:
+    pairs = np.zeros(2, [("value", "f4"), ("place", "i4")])
+    assert adopt_elements(pairs) is pairs
+    with pytest.raises(TypeError, match=r"masked array.*filled"):
+        adopt_elements(np.ma.array(pairs, mask=[0, 1]))
 
 
 NAMES = r"these are: bool, int8, int16, .* float16, bfloat16, .* complex128"

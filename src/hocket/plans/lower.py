@@ -18,7 +18,6 @@ import numpy as np
 
 from . import exchange
 from .collectives import Layout, find, layout
-from .distinct import distinct
 from .plan import (
     COPY,
     INP,
@@ -72,11 +71,10 @@ def breadth(plan: Plan, *, spans: bool) -> int:
     for front in plan.fronts():
         f = front if spans else front.singles()[1]
         f = f.take(f.src_rank != f.dst_rank)
-        pair = distinct(f.src_rank * plan.size + f.dst_rank).which
-        is_alone = np.bincount(pair)[pair] == 1
+        _, pair, times = np.unique(f.src_rank * plan.size + f.dst_rank, return_inverse=True, return_counts=True)
         # As in `_send`: a slot that several get is staged once for all who get nothing else.
         span = ((f.src_rank * 3 + f.src_buf) * slots + f.src_chunk) * (slots + 1) + f.count
-        staged = distinct(np.where(is_alone, span, -1 - np.arange(len(f)))).first
+        _, staged = np.unique(np.where(times[pair] == 1, span, -1 - np.arange(len(f))), return_index=True)
         most = max(most, int(np.bincount(f.src_rank[staged]).max(initial=0)))
     return most
 
@@ -99,10 +97,11 @@ def only_round(plan: Plan) -> Round | None:
     if len(rounds) != 1:
         return None
     (f,) = rounds
-    # chunks[a, b] go from rank a to rank b
-    chunks = np.bincount(f.src_rank * plan.size + f.dst_rank, f.count, plan.size**2).reshape(plan.size, plan.size)
-    both, folded = bool(np.any((chunks > 0) & (chunks.T > 0))), bool(np.any(f.verb == REDUCE))
-    receivers = np.flatnonzero(chunks.any(axis=0))
+    there, back = (a * plan.size + b for a, b in ((f.src_rank, f.dst_rank), (f.dst_rank, f.src_rank)))
+    # As np.isin and np.unique find it, which may import numpy.ma: all ranks would wait for that in their first call.
+    chunks = np.bincount(there, f.count)
+    both, folded = bool(chunks[back[back < len(chunks)]].any()), bool(np.any(f.verb == REDUCE))
+    receivers = np.flatnonzero(np.bincount(f.dst_rank))
     return Round(both, folded, bool(chunks.max() < plan.chunks), tuple(receivers.tolist()))
 
 

@@ -35,7 +35,8 @@ def lanes(n: int, places: Places = None) -> Lanes:
     """The lanes of `n` ranks, rank r on the host `places[r]`; by default on two hosts, the first half on one. Hosts are
     in the order of their first ranks."""
     where = np.arange(n) * 2 // n if places is None else np.asarray(places)
-    hosts = [np.flatnonzero(where == host) for host in dict.fromkeys(where.tolist())]
+    _, first = np.unique(where, return_index=True)
+    hosts = [np.flatnonzero(where == where[rank]) for rank in np.sort(first)]
     sizes = [len(ranks) for ranks in hosts]
     cut = min(math.lcm(*sizes), _FINE * max(sizes))
     return Lanes(hosts, np.stack([ranks[np.arange(cut) * len(ranks) // cut] for ranks in hosts]))
