@@ -137,15 +137,18 @@ def _distinct(array: Array) -> Array:
     return array
 
 
+def _is_a(x: Any, kind: str, module: str) -> bool:
+    """Who has one has imported that module, which takes long, and which others do without."""
+    known = getattr(sys.modules.get(module), kind, None)
+    return known is not None and isinstance(x, known)
+
+
 def _is_masked(x: Any) -> bool:
-    """Who has one has imported numpy.ma, which takes long."""
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
-    return masked is not None and isinstance(x, masked)
+    return _is_a(x, "MaskedArray", "numpy.ma")
 
 
 def _is_tensor(x: Any) -> bool:
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    return tensor is not None and isinstance(x, tensor)
+    return _is_a(x, "Tensor", "torch")
 
 
 def _from_tensor(x: Any) -> Array:
