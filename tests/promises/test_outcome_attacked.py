@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.group import membership
+from hocket.group import membership, recovery
 from moments import stopped
 from worlds import Died, World, raised
 
@@ -71,9 +73,9 @@ def fails(group: Any) -> str:
 def recovers(group: Any, how: str, step: str, turn: int) -> tuple[list[int], list[hocket.group.Loss]]:
     """The ranks of the group in which calls succeed at last, by their numbers in this one; and its history."""
     fails(group)
-    recovery, me = membership.Recovery, group.rank
-    wired = lambda endpoint, *rest: recovery(Tripwire(endpoint, step, turn, FIRE[how]), *rest)  # noqa: E731
-    with mock.patch.object(membership, "Recovery", wired if me == 1 else recovery):
+    real, me = membership.Recovery, group.rank
+    wired = lambda endpoint, *rest: real(Tripwire(endpoint, step, turn, FIRE[how]), *rest)  # noqa: E731
+    with mock.patch.object(membership, "Recovery", wired if me == 1 else real):
         try:
             new = group.recover(LIMIT)
         except KeyboardInterrupt:
@@ -99,15 +101,74 @@ def test_killed_in_recover(own: Own, step: str, turn: int) -> None:
 
 @pytest.mark.parametrize(("step", "turn"), AT, ids=str)
 def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
-    """Who tries again belongs to the group of all; or to none, where they may have that as it had formed its links."""
+    """Who tries again belongs to the group of all."""
     outcomes = own(4).outcomes(recovers, "interrupted", step, turn, fresh=True)
-    late = turn == 2 and step != "before say_where" and isinstance(outcomes[1], hocket.PeerLost)
-    assert late or (step, turn) != ("after settle", 2)
-    if late:
-        assert isinstance(outcomes[1], hocket.PeerLost), outcomes[1]
-        assert "the others went on without rank 1 " in str(outcomes.pop(1))
-    assert outcomes == [outcomes[0]] * len(outcomes)
-    assert outcomes[0][0] == [0, 2, 3] if late else [0, 1, 2, 3]
+    assert outcomes == [outcomes[0]] * 4
+    assert outcomes[0][0] == [0, 1, 2, 3]
+
+
+# Between steps, and in the middle of one: what is called then.
+MOMENTS = {
+    "its group is to be made": (hocket.group, "begun"),
+    "in the middle of that": (hocket.group, "Session"),
+    "its group is made": (recovery.Recovery, "_all_formed"),
+    "all have settled on it": (recovery.Recovery, "loss"),
+    "nothing is left but to say so": (hocket.Group, "_left_for"),
+}
+
+
+def struck(group: Any, moment: str, error: BaseException, again: bool, who: int) -> tuple[list[int], list[int]]:
+    """Something happens to one of them at that moment. The ranks of the groups in which it recovers, and it does so
+    once more, or leaves."""
+    fails(group)
+    new = None
+    with contextlib.ExitStack() as stack:
+        if group.rank == who:
+            stack.enter_context(mock.patch.object(*MOMENTS[moment], side_effect=error))
+            stack.enter_context(
+                pytest.raises(type(error) if isinstance(error, KeyboardInterrupt) else hocket.HocketError)
+            )
+        new = group.recover(LIMIT)
+    if group.rank == who and not again:
+        group.close()
+        return [], []
+    new = group.recover(LIMIT) if new is None else new
+    there = []
+    for _ in range(2):
+        with contextlib.suppress(hocket.PeerLost):
+            there.append(new.all_gather(np.array([group.rank]), timeout=60).tolist())
+            continue
+        there.append([])
+        new = new.recover(LIMIT)
+    new.close()
+    return there[0], there[1]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_interrupted_between_its_steps(own: Own, moment: str, who: int) -> None:
+    """Who tries again belongs to the group of all, and no call of that is the worse for it."""
+    assert own(3).outcomes(struck, moment, KeyboardInterrupt(), True, who) == [([0, 1, 2], [0, 1, 2])] * 3
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("moment", [*MOMENTS][2:])
+def test_interrupted_and_gone(own: Own, moment: str, who: int) -> None:
+    """Who does not try again, and leaves, is seen to have left by the others, at once."""
+    outcomes = own(3).outcomes(struck, moment, KeyboardInterrupt(), False, who)
+    outcomes.pop(who)
+    others = [rank for rank in range(3) if rank != who]
+    assert outcomes == [outcomes[0]] * 2
+    assert outcomes[0] in (([], others), (others, others))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_no_memory_for_the_new_group(own: Own, again: bool) -> None:
+    """Who cannot map it says so before it is anybody's, and is left out unless it tries again."""
+    error = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    outcomes = own(4).outcomes(struck, "its group is to be made", error, again, 1)
+    there = [0, 1, 2, 3] if again else [0, 2, 3]
+    assert [outcomes[rank] for rank in there] == [(there, there)] * len(there)
 
 
 @pytest.mark.parametrize(("step", "turn"), [AT[1], AT[5], AT[7]], ids=str)

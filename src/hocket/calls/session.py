@@ -345,11 +345,15 @@ class Session:
         finally:  # where an interrupt came meanwhile: nobody asks again
             self._disconnect()
 
-    def __del__(self) -> None:
+    def drop(self) -> None:
+        """Leave without waiting for anything. Does nothing where it has left, or was never whole."""
         if not self.__dict__.get("_leaving", True) and not self.core.forked:
             self._leaving = self._closed = True
             self.executor.dismiss()
-            self._part(for_all=False)  # who knows where, and in what, the garbage is collected
+            self._part(for_all=False)
+
+    def __del__(self) -> None:
+        self.drop()  # who knows where, and in what, the garbage is collected
 
 
 def _frameless(error: BaseException) -> BaseException:

@@ -162,6 +162,13 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         links.profile = self._links.profile
         return formed(rank, links, self.timeout, wire, self.protect)
 
+    def _regrouped(self, rank: int, links: Links) -> Group:
+        links.profile = self._links.profile
+        group = begun(rank, links, self.timeout, self.protect)
+        if group.topology.hosts > 1:
+            group._go.native.topology = replace(group.topology, wire=self.topology.wire)
+        return group
+
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Array:
@@ -198,6 +205,8 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
         if error is None:
             self._calls.require_outside("a call of close()")
+        if self._recovery is not None:
+            self._recovery.leave(error)
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
@@ -205,6 +214,10 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
             self._porch.close()
         _open.discard(self)
         _write_timeline()
+
+    def _drop(self) -> None:
+        self._calls.drop()
+        _open.discard(self)
 
     def __enter__(self) -> Group:
         return self
@@ -351,16 +364,21 @@ def assemble(
 
 
 def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) -> Group:
-    """The group over these links, which are its own from now on."""
+    """The group over these links, which are its own from now on; all of its ranks make it."""
+    group = begun(rank, links, timeout, protect)
+    if group.topology.hosts > 1:
+        group._tune(wire or links.wire)
+    return group
+
+
+def begun(rank: int, links: Links, timeout: float, protect: bool) -> Group:
+    """A rank of the group over these links, before its first call."""
     try:
-        group = Group(rank, links, timeout, protect)
+        return Group(rank, links, timeout, protect)
     except BaseException:
         links.close()
         _linked.discard(links)
         raise
-    if group.topology.hosts > 1:
-        group._tune(wire or links.wire)
-    return group
 
 
 _numbers = itertools.count()  # of the groups that this process has been in, by which metrics tell them apart

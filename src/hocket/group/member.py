@@ -39,6 +39,10 @@ class Member:
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
         """Leave the group, because of an error, if there was one."""
 
+    @abstractmethod
+    def _drop(self) -> None:
+        """Leave the group, in which no call was made, and wait for nobody."""
+
     def _source(self, src: int | None) -> int:
         return ANY if src is None else self._go.rank_of(src, "src")
 

@@ -33,7 +33,7 @@ class Membership(Member):
 
     def __init__(self) -> None:
         self._forming = threading.Lock()  # of a group of those that are left, or of more
-        self._recovery: Recovery | None = None
+        self._recovery: Recovery[Self] | None = None
         self._growing: Growth[Self] | None = None  # the latest
         self._next: Self | None = None  # the last of those that have taken the place of this group, one after another
         self._elders: weakref.WeakSet[Self] = weakref.WeakSet()  # whose place it has taken itself
@@ -44,6 +44,10 @@ class Membership(Member):
     @abstractmethod
     def _made(self, rank: int, links: Links, wire: int) -> Self:
         """A group like this one over these links."""
+
+    @abstractmethod
+    def _regrouped(self, rank: int, links: Links) -> Self:
+        """One of some of its ranks, without a call: what this group has measured holds for it, too."""
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 
@@ -97,8 +101,8 @@ class Membership(Member):
         All of them call it; who does not within about two thirds of `timeout` (seconds; the group's by default) is
         taken for lost, as those are which the error names as `lost`. Ranks are renumbered in order; down to a world of
         one. The members are the same on all of them, or it fails on all: whoever is lost in the middle of it is left
-        out in another attempt. Arrays of this group's `empty` remain arrays, and are nobody else's any more; subgroups
-        recover on their own.
+        out in another attempt. Who is interrupted in it may call it again. Arrays of this group's `empty` remain
+        arrays, and are nobody else's any more; subgroups recover on their own.
 
         Of a group of several hosts, a part that may have lost sight of as many ranks as it has goes on only with
         `allow_minority`: those may do so, too. What decides where both are equally many is the lowest rank.
@@ -112,18 +116,18 @@ class Membership(Member):
             over = self._calls.conclude()
             if self.rank in over.lost:
                 raise over
-            self._recovery = self._recovery or Recovery(self._calls.endpoint, self.rank, self._links, over)
+            if self._recovery is None:
+                self._recovery = Recovery(self._calls.endpoint, self.rank, self._links, over, self._regrouped)
             recovery = self._recovery
-            links = recovery.links(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
-            rank, loss = recovery.members.index(self.rank), recovery.loss()
-            return self._left_for(self._made(rank, links, self._go.native.topology.wire), loss)
+            group = recovery.group(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
+            return self._left_for(group, recovery.loss())
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place. Again, where this rank was interrupted in it."""
         group._history, group._porch = (*self._history, *losses), self._porch
         group._elders = weakref.WeakSet([*self._elders, self])
         for elder in group._elders:  # who still holds one of them does not hold all that came between
-            elder._next, elder._growing = group, None
+            elder._next, elder._growing, elder._recovery = group, None, None
         self._close(None)
         return group
 

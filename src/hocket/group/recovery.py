@@ -3,13 +3,14 @@
 ```
 attempt 1  come     each says that it is there, and where its door is, and waits for those that are not lost
            settle   who is to belong to it: the same on all of them
-           link     through their doors, as they first met; each says when it has formed its links
+           link     through their doors, as they first met; each makes its group of these links, and says so
            settle   whether all have: then it is their group, on every one of them
 attempt 2  ...      where one was lost on the way
 ```
 
-Who is interrupted, and calls recover() again, takes the attempt up from its beginning: what was settled remains so.
-Who has no memory or no descriptors left raises, and the others leave it out unless it calls recover() again.
+Who is interrupted, and calls recover() again, takes the attempt up: what was settled remains so, and the group that it
+has made is kept. Where it was interrupted as it linked, all make another attempt. Who has no memory or no descriptors
+left raises, and the others leave it out unless it calls recover() again.
 
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
@@ -21,9 +22,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from errno import ENOMEM, ENOSPC
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from .._core import ATTEMPTS, Endpoint
 from ..deadline import Deadline
@@ -35,6 +36,7 @@ from ..rendezvous.links import Links, Terms, key_of, meet_at
 from ..rendezvous.sockets import USED_UP, explained
 from ..run.native import create_outbox
 from ..words import named
+from .member import Member
 
 _POLL = 0.0005  # seconds
 _COMING = 0.7  # of the time that is left, for the others to come
@@ -42,9 +44,12 @@ _FORMING = 5.0  # seconds at most, for one attempt to link
 _PATIENCE = 2.0  # seconds that one may take longer than another to begin to settle
 
 
+G = TypeVar("G", bound=Member)
+
+
 class Note(NamedTuple):
-    """What a rank says: which attempt it is in, whether its links are formed, and its card, as long as its door is
-    open."""
+    """What a rank says: which attempt it is in, whether it has formed its links and made its group of them, and its
+    card, unless it has given up this attempt."""
 
     attempt: int
     formed: bool
@@ -66,16 +71,21 @@ class Loss(NamedTuple):
     at: float
 
 
-class Recovery:
-    """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it."""
+class Recovery(Generic[G]):
+    """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it, and
+    `make(rank, links)` a group of them, which waits for nobody."""
 
-    def __init__(self, endpoint: Endpoint, rank: int, links: Links, over: HocketError) -> None:
-        self._endpoint, self._rank, self._links, self._over = endpoint, rank, links, over
+    def __init__(
+        self, endpoint: Endpoint, rank: int, links: Links, over: HocketError, make: Callable[[int, Links], G]
+    ) -> None:
+        self._endpoint, self._rank, self._links, self._over, self._make = endpoint, rank, links, over, make
         self._size = len(links.pids)
         self._attempt = 1
         self._linked = 0  # the attempt in which it last began to
         self._gone = set(over.lost)
-        self.members: list[int] = []
+        self._members: list[int] = []
+        self._card = b""
+        self._made: G | None = None  # in this attempt: nobody's, until all have settled on it
 
     def loss(self) -> Loss:
         """What this group has been through."""
@@ -83,52 +93,62 @@ class Recovery:
         names = tuple(map(self._links.name, ranks))
         return Loss(ranks, names, self._over.completed or 0, str(self._over), time.time())
 
-    def links(self, deadline: Deadline, *, allow_minority: bool) -> Links:
-        """Those of the new group, in which the members of the old one that are left have ranks in the same order.
+    def group(self, deadline: Deadline, *, allow_minority: bool) -> G:
+        """The new one, in which the members of the old one that are left have ranks in the same order.
 
         Raises PeerLost where the others went on without this rank, HocketError where those that are left are too few,
         CollectiveTimeout at the deadline.
         """
         me = self._links.name(self._rank)
         while deadline.left() and self._attempt <= ATTEMPTS:
-            links = self._try(deadline, allow_minority)
-            if links is not None:
-                return links
+            with explained("a new group cannot be formed"):
+                formed = self._try(deadline, allow_minority)
+            if formed and self._made is not None:
+                return self._made
+            self._drop()
             self._attempt += 1
         if not deadline.left():
             raise CollectiveTimeout(f"{me} timed out after {deadline} of recover(): others were lost again and again")
         raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
 
-    def _try(self, deadline: Deadline, allow_minority: bool) -> Links | None:
+    def leave(self, error: BaseException | None) -> None:
+        """This rank was interrupted, and does not go on. What it had made may be the others' group by now."""
+        if self._made is not None:
+            self._made._close(error)
+
+    def _drop(self) -> None:
+        """What was made in this attempt is nobody's."""
+        made, self._made = self._made, None
+        if made is not None:
+            made._drop()
+
+    def _try(self, deadline: Deadline, allow_minority: bool) -> bool:
+        """Whether this attempt is everybody's."""
+        if self._linked < self._attempt:
+            self._form(deadline, allow_minority)
+        if self._made is None:
+            self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
+        else:
+            self._endpoint.say_where(self._attempt, True, self._card)
+            self._await(lambda note: note.formed, min(deadline.left(), _FORMING), all_of_them=True)
+        return self._all_formed()
+
+    def _form(self, deadline: Deadline, allow_minority: bool) -> None:
+        """Come, settle who is to belong to it, and link. Who is interrupted in the last does not begin it anew: others
+        may hold what it has closed."""
         terms = self._links.terms or Terms(b"")
-        with (
-            explained("a new group cannot be formed"),
-            closing(self._door(terms, deadline)) as door,
-            ExitStack() as undo,
-        ):
-            card = terms.card(door, self._rank).pack()
-            self._endpoint.say_where(self._attempt, False, card)
+        with closing(self._door(terms, deadline)) as door:
+            self._card = terms.card(door, self._rank).pack()
+            self._endpoint.say_where(self._attempt, False, self._card)
             self._await(lambda note: note.attempt >= self._attempt, deadline.left() * _COMING)
             self._settle_members(deadline, allow_minority)
-            links = None
-            if self._linked < self._attempt:  # not where it was interrupted in that
-                self._linked = self._attempt
-                try:
-                    links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
-                except (HocketError, OSError) as error:
-                    if is_own(error):  # the others need not try again and again: they go on without this rank
-                        raise
-            if links is None:
-                self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
-            else:
-                undo.callback(links.close)
-                self._endpoint.say_where(self._attempt, True, card)
-                seconds = min(deadline.left(), _FORMING)
-                self._await(lambda note: note.formed, seconds, all_of_them=True)
-            if self._all_formed(links):
-                undo.pop_all()
-                return links
-        return None
+            self._linked = self._attempt
+            try:
+                links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
+                self._made = self._make(self._members.index(self._rank), links)
+            except (HocketError, OSError) as error:
+                if is_own(error):  # the others need not try again and again: they go on without this rank
+                    raise
 
     def _door(self, terms: Terms, deadline: Deadline) -> Door:
         """For those that are left. Where this host is cut off from others, those on it can still meet."""
@@ -146,11 +166,8 @@ class Recovery:
         came = {r for r, note in self._notes().items() if note.attempt >= self._attempt}
         missing = set(range(self._size)) - came - {self._rank}
         _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self._gone), _PATIENCE)
-        if self._rank in lost:
-            me = self._links.name(self._rank)
-            raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
-        self._gone = set(lost)
-        self.members = [r for r in range(self._size) if r not in self._gone]
+        self._note(lost)
+        self._members = [r for r in range(self._size) if r not in self._gone]
         if not allow_minority:
             self._require_majority()
 
@@ -159,7 +176,7 @@ class Recovery:
             return
         apart = out_of_sight(self._links.places, self._gone)
         raise HocketError(
-            f"{named(self.members)} cannot know whether {named(apart)}, on other hosts, go on by themselves, and are "
+            f"{named(self._members)} cannot know whether {named(apart)}, on other hosts, go on by themselves, and are "
             "no majority: recover(allow_minority=True) goes on all the same, where you know that the others do not"
         )
 
@@ -169,30 +186,33 @@ class Recovery:
         notes = self._notes()
         if not ready or not all(note.card for note in notes.values()):
             raise PeerLost("not all of those that were left are there")
-        rank = self.members.index(self._rank)
-        fd = create_outbox(len(self.members))
+        rank = self._members.index(self._rank)
+        fd = create_outbox(len(self._members))
         try:
-            if len(self.members) == 1:
+            if len(self._members) == 1:
                 return Links.alone(fd, terms)
-            cards = [Card.unpack(notes[r].card)._replace(rank=i) for i, r in enumerate(self.members)]
+            cards = [Card.unpack(notes[r].card)._replace(rank=i) for i, r in enumerate(self._members)]
             links = meet_at(door, cards, rank, fd, terms, deadline, self._look)
-            links.key = key_of(self._links.key, self._attempt, self.members)
+            links.key = key_of(self._links.key, self._attempt, self._members)
             return links
         finally:
             os.close(fd)
 
-    def _all_formed(self, links: Links | None) -> bool:
+    def _all_formed(self) -> bool:
         """Whether this attempt is everybody's: all of its members say so, of the same members."""
-        formed = links is not None and all(note.formed for note in self._notes().values())
+        formed = self._made is not None and all(note.formed for note in self._notes().values())
         failed, lost = self._endpoint.settle(
             2 * self._attempt, not formed, named(self._gone), sorted(self._gone), _PATIENCE
         )
-        good = not failed and set(lost) == self._gone
-        if good and links is None:  # it had said that it has formed them
-            me = self._links.name(self._rank)
-            raise PeerLost(f"the others went on without {me}, whose recover() was ended by an interrupt or an error")
+        self._note(lost)
+        return not failed and self._gone.isdisjoint(self._members)
+
+    def _note(self, lost: Collection[int]) -> None:
         self._gone = set(lost)
-        return good
+        if self._rank in lost:
+            self._drop()
+            me = self._links.name(self._rank)
+            raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
 
     def _notes(self) -> Notes:
         """What those say that are not lost. Who has formed its links has done so in this attempt."""
@@ -205,7 +225,7 @@ class Recovery:
 
     def _look(self, _: list[int]) -> None:
         """While members link: whether all can still come."""
-        lost = [r for r in self._endpoint.absent() if r in self.members]
+        lost = [r for r in self._endpoint.absent() if r in self._members]
         lost += [r for r, note in self._notes().items() if self._gave_up(note)]
         if lost:
             raise PeerLost(f"{named(lost)} of those that were left did not form the new group")
