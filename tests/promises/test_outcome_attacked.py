@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import resource
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -108,6 +110,7 @@ def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
 
 
 # Between steps, and in the middle of one: what is called then.
+UNMADE = ("its group is to be made", "in the middle of that")
 MOMENTS = {
     "its group is to be made": (hocket.group, "begun"),
     "in the middle of that": (hocket.group, "Session"),
@@ -117,18 +120,22 @@ MOMENTS = {
 }
 
 
-def struck(group: Any, moment: str, error: BaseException, again: bool, who: int) -> tuple[list[int], list[int]]:
-    """Something happens to one of them at that moment. The ranks of the groups in which it recovers, and it does so
+def threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def struck(group: Any, moment: str, again: bool, who: int) -> tuple[list[int], list[int]]:
+    """One of them is interrupted at that moment. The ranks of the groups in which it recovers, and it does so
     once more, or leaves."""
     fails(group)
-    new = None
+    new, before = None, threads()
     with contextlib.ExitStack() as stack:
         if group.rank == who:
-            stack.enter_context(mock.patch.object(*MOMENTS[moment], side_effect=error))
-            stack.enter_context(
-                pytest.raises(type(error) if isinstance(error, KeyboardInterrupt) else hocket.HocketError)
-            )
+            stack.enter_context(mock.patch.object(*MOMENTS[moment], side_effect=KeyboardInterrupt))
+            stack.enter_context(pytest.raises(KeyboardInterrupt))
         new = group.recover(LIMIT)
+    if group.rank == who and moment in UNMADE:  # none of a group that there is not reads from numbers closed by now
+        assert threads() == before
     if group.rank == who and not again:
         group.close()
         return [], []
@@ -148,27 +155,87 @@ def struck(group: Any, moment: str, error: BaseException, again: bool, who: int)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_interrupted_between_its_steps(own: Own, moment: str, who: int) -> None:
     """Who tries again belongs to the group of all, and no call of that is the worse for it."""
-    assert own(3).outcomes(struck, moment, KeyboardInterrupt(), True, who) == [([0, 1, 2], [0, 1, 2])] * 3
+    assert own(3).outcomes(struck, moment, True, who) == [([0, 1, 2], [0, 1, 2])] * 3
 
 
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("moment", [*MOMENTS][2:])
 def test_interrupted_and_gone(own: Own, moment: str, who: int) -> None:
     """Who does not try again, and leaves, is seen to have left by the others, at once."""
-    outcomes = own(3).outcomes(struck, moment, KeyboardInterrupt(), False, who)
+    outcomes = own(3).outcomes(struck, moment, False, who)
     outcomes.pop(who)
     others = [rank for rank in range(3) if rank != who]
     assert outcomes == [outcomes[0]] * 2
     assert outcomes[0] in (([], others), (others, others))
 
 
+def over_by_then(group: Any, who: int) -> list[int]:
+    """All have settled on the new group, and one does not come to its first call, which ends it."""
+    fails(group)
+    if group.rank == who:
+        with (
+            mock.patch.object(recovery.Recovery, "loss", side_effect=KeyboardInterrupt),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            group.recover(LIMIT)
+        while group._recovery._made._calls.endpoint.outcome() is None:
+            time.sleep(0.01)
+        new = group.recover(LIMIT)
+    else:
+        new = group.recover(LIMIT)
+        raised(hocket.CollectiveTimeout, new.barrier, timeout=0.5)
+        new = new.recover(LIMIT)
+    there: list[int] = new.all_gather(np.array([group.rank])).tolist()
+    new.close()
+    return there
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_interrupted_and_over_by_then(own: Own, who: int) -> None:
+    """Who tries again gets no group that is over, but recovers from that with the others."""
+    assert own(3).outcomes(over_by_then, who, fresh=True) == [[0, 1, 2]] * 3
+
+
+LIMITS = {"memory": resource.RLIMIT_AS, "descriptors": resource.RLIMIT_NOFILE}
+
+
+def lacking(group: Any, what: str, again: bool) -> Any:
+    """Rank 1 has linked, and nothing is left to map the new group with."""
+    fails(group)
+    new, real = None, group._regrouped
+
+    def scarce(*args: Any) -> Any:
+        soft, hard = resource.getrlimit(LIMITS[what])
+        if what == "memory":
+            least = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (64 << 20)
+        else:
+            least = next(fd for fd in range(hard) if not Path(f"/proc/self/fd/{fd}").exists())
+        resource.setrlimit(LIMITS[what], (least, hard))
+        try:
+            return real(*args)
+        finally:
+            resource.setrlimit(LIMITS[what], (soft, hard))
+
+    if group.rank == 1:
+        group._regrouped = scarce
+        error = raised(hocket.RendezvousError, group.recover, LIMIT)
+        assert any(words in str(error) for words in ("Cannot allocate memory", "Too many open files")), error
+        if not again:
+            return None
+        group._recovery._make = real
+    new = group.recover(LIMIT)
+    there = new.all_gather(np.array([group.rank])).tolist()
+    new.close()
+    return there
+
+
 @pytest.mark.parametrize("again", [True, False])
-def test_no_memory_for_the_new_group(own: Own, again: bool) -> None:
+@pytest.mark.parametrize("what", LIMITS)
+def test_nothing_left_for_the_new_group(own: Own, what: str, again: bool) -> None:
     """Who cannot map it says so before it is anybody's, and is left out unless it tries again."""
-    error = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    outcomes = own(4).outcomes(struck, "its group is to be made", error, again, 1)
+    outcomes = own(4).outcomes(lacking, what, again, fresh=True)
     there = [0, 1, 2, 3] if again else [0, 2, 3]
-    assert [outcomes[rank] for rank in there] == [(there, there)] * len(there)
+    assert [outcomes[rank] for rank in there] == [there] * len(there)
 
 
 @pytest.mark.parametrize(("step", "turn"), [AT[1], AT[5], AT[7]], ids=str)

@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from unittest import mock
 
 import msgpack
 import pytest
@@ -330,3 +331,13 @@ def test_a_reception_leaves_nothing(address: str) -> None:
         assert 0 < hall.tick() < 6  # type: ignore[operator]
         hall.close()
     assert open_descriptors() <= before
+
+
+def test_an_interrupt_as_somebody_comes(address: str) -> None:
+    """It is not lost in what closes the door."""
+    with closing(listen(address)) as listener, selectors.DefaultSelector() as selector, silent(address, 1):
+        hall = Reception(listener, SECRET, selector, lambda sock: None)
+        (key, _), *_ = selector.select()
+        with mock.patch.object(selector, "register", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            key.data()
+        hall.close()

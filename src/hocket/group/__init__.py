@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
+from .._core import Trace
 from ..calls.dispatch import Array, Dispatch
 from ..calls.executor import end_engines
 from ..calls.messages import Messages
@@ -92,9 +93,16 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         held = (links.fds, links.events, sockets, links.pidfds)
         ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life, links.domains)
-        line = timeline()
-        trace = line.trace if line else None
+        trace = line.trace if (line := timeline()) is not None else None
         native = Native(rank, ends, trace, self.number)
+        try:
+            self._begin(native, trace, timeout, protect)
+        except BaseException:
+            native.endpoint.disconnect(for_all=False)  # before what its thread reads from is closed
+            raise
+
+    def _begin(self, native: Native, trace: Trace | None, timeout: float, protect: bool) -> None:
+        rank, links = self._rank, self._links
         if (protocol := job_protocol()) == "staged":
             native.endpoint.stage_all()
         elif protocol == "offered":
@@ -110,7 +118,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         self._calls.on_break = partial(write_flight, native.endpoint, rank)
         self._session = self._calls.core  # for the fast path
         self._messages = Messages(self._calls, trace, self.number)
-        if line:
+        if (line := timeline()) is not None:
             line.enter(self.number, rank, names)
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout, protect)

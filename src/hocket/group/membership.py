@@ -120,7 +120,8 @@ class Membership(Member):
                 self._recovery = Recovery(self._calls.endpoint, self.rank, self._links, over, self._regrouped)
             recovery = self._recovery
             group = recovery.group(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
-            return self._left_for(group, recovery.loss())
+            self._left_for(group, recovery.loss())
+        return group if group._calls.usable else group.recover(timeout, allow_minority=allow_minority)
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place. Again, where this rank was interrupted in it."""

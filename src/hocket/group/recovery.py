@@ -103,7 +103,8 @@ class Recovery(Generic[G]):
         while deadline.left() and self._attempt <= ATTEMPTS:
             with explained("a new group cannot be formed"):
                 formed = self._try(deadline, allow_minority)
-            if formed and self._made is not None:
+            if formed:
+                assert self._made is not None
                 return self._made
             self._drop()
             self._attempt += 1
@@ -124,11 +125,13 @@ class Recovery(Generic[G]):
 
     def _try(self, deadline: Deadline, allow_minority: bool) -> bool:
         """Whether this attempt is everybody's."""
-        if self._linked < self._attempt:
-            self._form(deadline, allow_minority)
-        if self._made is None:
-            self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
-        else:
+        try:
+            if self._linked < self._attempt:
+                self._form(deadline, allow_minority)
+        finally:
+            if self._linked == self._attempt and self._made is None:
+                self._endpoint.say_where(self._attempt, False, b"")  # nobody need wait any more
+        if self._made is not None:
             self._endpoint.say_where(self._attempt, True, self._card)
             self._await(lambda note: note.formed, min(deadline.left(), _FORMING), all_of_them=True)
         return self._all_formed()
@@ -145,10 +148,12 @@ class Recovery(Generic[G]):
             self._linked = self._attempt
             try:
                 links = self._link(door, terms, Deadline(min(deadline.left(), _FORMING)))
-                self._made = self._make(self._members.index(self._rank), links)
             except (HocketError, OSError) as error:
-                if is_own(error):  # the others need not try again and again: they go on without this rank
+                if is_own(error):
                     raise
+                return
+            # What fails here is nobody else's fault either: they need not try again and again, and go on without it.
+            self._made = self._make(self._members.index(self._rank), links)
 
     def _door(self, terms: Terms, deadline: Deadline) -> Door:
         """For those that are left. Where this host is cut off from others, those on it can still meet."""
@@ -212,7 +217,7 @@ class Recovery(Generic[G]):
         if self._rank in lost:
             self._drop()
             me = self._links.name(self._rank)
-            raise PeerLost(f"the others went on without {me}, which did not call recover() in time")
+            raise PeerLost(f"the others went on without {me}, which was late in recover()")
 
     def _notes(self) -> Notes:
         """What those say that are not lost. Who has formed its links has done so in this attempt."""

@@ -111,8 +111,8 @@ class Reception:
         except (OSError, RendezvousError):  # another user, or gone again
             sock.close()
             return
-        self._strangers[stranger] = None
         self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, stranger))
+        self._strangers[stranger] = None
         self._hear(stranger)
 
     def _hear(self, stranger: _Stranger) -> None:

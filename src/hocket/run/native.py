@@ -68,7 +68,14 @@ class Native:
         self.rank, self.size = rank, len(ends.fds)
         arena = this_host().memory
         self.topology = Topology.of(ends.places, domains=ends.domains)
-        try:
+        self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
+        self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
+        self.traffic = Traffic(self.size)
+        self.meters: dict[tuple[str, str], Meter] = {}  # by collective and algorithm
+        self._breadth = lru_cache(MOST_SHARES)(breadth)
+        self._only_round = lru_cache(MOST_SHARES)(only_round)
+        self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
+        try:  # last: whoever is interrupted here has none, or has it all
             self.endpoint = Endpoint(
                 rank,
                 ends.fds,
@@ -84,13 +91,6 @@ class Native:
             )
         except Failure as failure:
             raise RendezvousError(f"rank {rank} cannot use the ranks' shared memory: {failure.args[2]}") from None
-        self._programs: dict[Key, tuple[Program, int]] = {}  # the last used of them last
-        self._lower = lru_cache(MOST_SHARES)(partial(lower, rank=rank))  # a share fits every shape, dtype and operator
-        self.traffic = Traffic(self.size)
-        self.meters: dict[tuple[str, str], Meter] = {}  # by collective and algorithm
-        self._breadth = lru_cache(MOST_SHARES)(breadth)
-        self._only_round = lru_cache(MOST_SHARES)(only_round)
-        self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
 
     def prepare(
         self,
