@@ -1,4 +1,5 @@
-"""Who is lost in the middle of recover(), at each of its steps: the others form one group, and he none of his own."""
+"""What happens to one in the middle of recover(), at each of its steps. Who is lost: the others form one group, and he
+none of his own. Who is interrupted, and tries again: he belongs to theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import contextlib
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 import hocket
 from hocket.group import membership, recovery
-from moments import stopped
+from moments import stopped, until
 from worlds import Died, World, raised
 
 Own = Callable[[int], World]
@@ -135,7 +135,7 @@ def struck(group: Any, moment: str, again: bool, who: int) -> tuple[list[int], l
             stack.enter_context(pytest.raises(KeyboardInterrupt))
         new = group.recover(LIMIT)
     if group.rank == who and moment in UNMADE:  # none of a group that there is not reads from numbers closed by now
-        assert threads() == before
+        until(lambda: threads() == before, "its threads have ended", 5)
     if group.rank == who and not again:
         group.close()
         return [], []
@@ -161,12 +161,13 @@ def test_interrupted_between_its_steps(own: Own, moment: str, who: int) -> None:
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("moment", [*MOMENTS][2:])
 def test_interrupted_and_gone(own: Own, moment: str, who: int) -> None:
-    """Who does not try again, and leaves, is seen to have left by the others, at once."""
+    """Who does not try again, and leaves, is seen to have left by the others."""
     outcomes = own(3).outcomes(struck, moment, False, who)
     outcomes.pop(who)
     others = [rank for rank in range(3) if rank != who]
     assert outcomes == [outcomes[0]] * 2
-    assert outcomes[0] in (([], others), (others, others))
+    unsettled = moment == "its group is made" and outcomes[0][0] == others  # as it can be between hosts
+    assert unsettled or outcomes[0] == ([], others)
 
 
 def over_by_then(group: Any, who: int) -> list[int]:
@@ -178,13 +179,11 @@ def over_by_then(group: Any, who: int) -> list[int]:
             pytest.raises(KeyboardInterrupt),
         ):
             group.recover(LIMIT)
-        while group._recovery._made._calls.endpoint.outcome() is None:
-            time.sleep(0.01)
-        new = group.recover(LIMIT)
-    else:
-        new = group.recover(LIMIT)
-        raised(hocket.CollectiveTimeout, new.barrier, timeout=0.5)
-        new = new.recover(LIMIT)
+        endpoint = group._recovery._made._calls.endpoint
+        until(lambda: endpoint.outcome() is not None, "the new group is over")
+    new = group.recover(LIMIT)
+    raised(hocket.HocketError, new.barrier, timeout=0.5)
+    new = new.recover(LIMIT)
     there: list[int] = new.all_gather(np.array([group.rank])).tolist()
     new.close()
     return there
@@ -192,7 +191,7 @@ def over_by_then(group: Any, who: int) -> list[int]:
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_interrupted_and_over_by_then(own: Own, who: int) -> None:
-    """Who tries again gets no group that is over, but recovers from that with the others."""
+    """Who tries again gets that group, and recovers from it with the others."""
     assert own(3).outcomes(over_by_then, who, fresh=True) == [[0, 1, 2]] * 3
 
 
@@ -235,6 +234,7 @@ def test_nothing_left_for_the_new_group(own: Own, what: str, again: bool) -> Non
     """Who cannot map it says so before it is anybody's, and is left out unless it tries again."""
     outcomes = own(4).outcomes(lacking, what, again, fresh=True)
     there = [0, 1, 2, 3] if again else [0, 2, 3]
+    assert again or outcomes[1] is None, outcomes[1]
     assert [outcomes[rank] for rank in there] == [there] * len(there)
 
 

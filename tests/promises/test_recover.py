@@ -198,7 +198,7 @@ def one_is_late(group: Any, signs: Signs) -> Any:
     fail(group, (0,))
     if group.rank == 2:
         signs.wait("without it")
-        with pytest.raises(hocket.HocketError, match=r"did not call recover|are no majority"):
+        with pytest.raises(hocket.HocketError, match=r"was late in recover|are no majority"):
             group.recover()
         return None
     new = group.recover(timeout=1.5, allow_minority=True)

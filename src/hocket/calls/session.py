@@ -346,11 +346,15 @@ class Session:
             self._disconnect()
 
     def drop(self) -> None:
-        """Leave without waiting for anything. Does nothing where it has left, or was never whole."""
-        if not self.__dict__.get("_leaving", True) and not self.core.forked:
+        """Leave without waiting for calls. Does nothing where it has left, or was never whole."""
+        if self.__dict__.get("_leaving", True) or self.core.forked:
+            return
+        self.executor.dismiss()
+        with self._first:
+            if self._leaving:
+                return
             self._leaving = self._closed = True
-            self.executor.dismiss()
-            self._part(for_all=False)
+        self._part(for_all=False)
 
     def __del__(self) -> None:
         self.drop()  # who knows where, and in what, the garbage is collected

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core import Trace
 from ..calls.dispatch import Array, Dispatch
 from ..calls.executor import end_engines
 from ..calls.messages import Messages
@@ -29,7 +28,7 @@ from ..errors import HocketError, RendezvousError
 from ..launch import aftermath
 from ..observe import prometheus
 from ..observe.flight import write as write_flight
-from ..observe.timeline import align, timeline
+from ..observe.timeline import Timeline, align, timeline
 from ..rendezvous.foreign import ForeignStore, TorchStore
 from ..rendezvous.join import announce
 from ..rendezvous.join import join as meet
@@ -93,15 +92,16 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         sockets = [-1 if socket is None else socket.fileno() for socket in links.sockets]
         held = (links.fds, links.events, sockets, links.pidfds)
         ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life, links.domains)
-        trace = line.trace if (line := timeline()) is not None else None
+        line = timeline()
+        trace = line.trace if line else None
         native = Native(rank, ends, trace, self.number)
         try:
-            self._begin(native, trace, timeout, protect)
+            self._begin(native, line, timeout, protect)
         except BaseException:
             native.endpoint.disconnect(for_all=False)  # before what its thread reads from is closed
             raise
 
-    def _begin(self, native: Native, trace: Trace | None, timeout: float, protect: bool) -> None:
+    def _begin(self, native: Native, line: Timeline | None, timeout: float, protect: bool) -> None:
         rank, links = self._rank, self._links
         if (protocol := job_protocol()) == "staged":
             native.endpoint.stage_all()
@@ -117,8 +117,8 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         _linked.add(links)
         self._calls.on_break = partial(write_flight, native.endpoint, rank)
         self._session = self._calls.core  # for the fast path
-        self._messages = Messages(self._calls, trace, self.number)
-        if (line := timeline()) is not None:
+        self._messages = Messages(self._calls, line.trace if line else None, self.number)
+        if line:
             line.enter(self.number, rank, names)
         self._mail = self._messages.core  # for the fast path
         self._go = Dispatch(self._calls, native, timeout, protect)
@@ -213,8 +213,8 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
     def _close(self, error: BaseException | None, *, at_exit: bool = False) -> None:
         if error is None:
             self._calls.require_outside("a call of close()")
-        if self._recovery is not None:
-            self._recovery.leave(error)
+        if (recovery := self._recovery) is not None:
+            recovery.leave(error)
         if not self._session.forked:
             self._messages.close(finish=error is None)
         self._calls.leave(error, at_exit=at_exit)
@@ -372,7 +372,7 @@ def assemble(
 
 
 def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) -> Group:
-    """The group over these links, which are its own from now on; all of its ranks make it."""
+    """The group over these links, which are its own from now on. All of its ranks call this, and it may make calls."""
     group = begun(rank, links, timeout, protect)
     if group.topology.hosts > 1:
         group._tune(wire or links.wire)
@@ -380,7 +380,7 @@ def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) ->
 
 
 def begun(rank: int, links: Links, timeout: float, protect: bool) -> Group:
-    """A rank of the group over these links, before its first call."""
+    """The group over these links, which are its own from now on, before its first call."""
     try:
         return Group(rank, links, timeout, protect)
     except BaseException:

@@ -41,7 +41,7 @@ class Member:
 
     @abstractmethod
     def _drop(self) -> None:
-        """Leave the group, in which no call was made, and wait for nobody."""
+        """Leave the group, in which this rank has made no call."""
 
     def _source(self, src: int | None) -> int:
         return ANY if src is None else self._go.rank_of(src, "src")

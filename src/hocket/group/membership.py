@@ -101,7 +101,7 @@ class Membership(Member):
         All of them call it; who does not within about two thirds of `timeout` (seconds; the group's by default) is
         taken for lost, as those are which the error names as `lost`. Ranks are renumbered in order; down to a world of
         one. The members are the same on all of them, or it fails on all: whoever is lost in the middle of it is left
-        out in another attempt. Who is interrupted in it may call it again. Arrays of this group's `empty` remain
+        out in another attempt. Who is interrupted in it calls it again. Arrays of this group's `empty` remain
         arrays, and are nobody else's any more; subgroups recover on their own.
 
         Of a group of several hosts, a part that may have lost sight of as many ranks as it has goes on only with
@@ -120,8 +120,7 @@ class Membership(Member):
                 self._recovery = Recovery(self._calls.endpoint, self.rank, self._links, over, self._regrouped)
             recovery = self._recovery
             group = recovery.group(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
-            self._left_for(group, recovery.loss())
-        return group if group._calls.usable else group.recover(timeout, allow_minority=allow_minority)
+            return self._left_for(group, recovery.loss())
 
     def _left_for(self, group: Self, *losses: Loss) -> Self:
         """This group is over, and that one takes its place. Again, where this rank was interrupted in it."""

@@ -8,9 +8,9 @@ attempt 1  come     each says that it is there, and where its door is, and waits
 attempt 2  ...      where one was lost on the way
 ```
 
-Who is interrupted, and calls recover() again, takes the attempt up: what was settled remains so, and the group that it
-has made is kept. Where it was interrupted as it linked, all make another attempt. Who has no memory or no descriptors
-left raises, and the others leave it out unless it calls recover() again.
+Who is interrupted, and calls recover() again at once, takes the attempt up: what was settled remains so, and the group
+that it has made is kept. Where it was interrupted as it linked, all make another attempt. Who has no memory or no
+descriptors left raises, and the others leave it out unless it calls recover() again.
 
 The new group has memory and links of its own: whoever was lost and wakes up has none of them, and can write to nobody.
 What was settled of the old group, and what is said here, lies in the old outboxes (csrc/transport/outbox/settlement.h),
@@ -73,7 +73,7 @@ class Loss(NamedTuple):
 
 class Recovery(Generic[G]):
     """One rank's way out of a group that is over, into one of those that are left. `over` is what ended it, and
-    `make(rank, links)` a group of them, which waits for nobody."""
+    `make(rank, links)` makes a group of those, and waits for nobody."""
 
     def __init__(
         self, endpoint: Endpoint, rank: int, links: Links, over: HocketError, make: Callable[[int, Links], G]
@@ -113,9 +113,9 @@ class Recovery(Generic[G]):
         raise RendezvousError(f"{me} has tried {ATTEMPTS} times to recover this group: start the job anew")
 
     def leave(self, error: BaseException | None) -> None:
-        """This rank was interrupted, and does not go on. What it had made may be the others' group by now."""
-        if self._made is not None:
-            self._made._close(error)
+        """This rank does not go on. What it has made may be the others' group by now."""
+        if (made := self._made) is not None:
+            made._close(error)
 
     def _drop(self) -> None:
         """What was made in this attempt is nobody's."""
@@ -152,7 +152,7 @@ class Recovery(Generic[G]):
                 if is_own(error):
                     raise
                 return
-            # What fails here is nobody else's fault either: they need not try again and again, and go on without it.
+            # Where that fails it is this rank's own fault, too: it raises, and the others go on without it.
             self._made = self._make(self._members.index(self._rank), links)
 
     def _door(self, terms: Terms, deadline: Deadline) -> Door:
@@ -171,7 +171,7 @@ class Recovery(Generic[G]):
         came = {r for r, note in self._notes().items() if note.attempt >= self._attempt}
         missing = set(range(self._size)) - came - {self._rank}
         _, lost = self._endpoint.settle(2 * self._attempt - 1, False, "", sorted(missing | self._gone), _PATIENCE)
-        self._note(lost)
+        self._take_for_lost(lost)
         self._members = [r for r in range(self._size) if r not in self._gone]
         if not allow_minority:
             self._require_majority()
@@ -209,15 +209,15 @@ class Recovery(Generic[G]):
         failed, lost = self._endpoint.settle(
             2 * self._attempt, not formed, named(self._gone), sorted(self._gone), _PATIENCE
         )
-        self._note(lost)
+        self._take_for_lost(lost)
         return not failed and self._gone.isdisjoint(self._members)
 
-    def _note(self, lost: Collection[int]) -> None:
+    def _take_for_lost(self, lost: Collection[int]) -> None:
         self._gone = set(lost)
         if self._rank in lost:
             self._drop()
             me = self._links.name(self._rank)
-            raise PeerLost(f"the others went on without {me}, which was late in recover()")
+            raise PeerLost(f"the others went on without {me}, which was late in recover(), or out of their sight")
 
     def _notes(self) -> Notes:
         """What those say that are not lost. Who has formed its links has done so in this attempt."""

@@ -75,7 +75,7 @@ class Native:
         self._breadth = lru_cache(MOST_SHARES)(breadth)
         self._only_round = lru_cache(MOST_SHARES)(only_round)
         self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
-        try:  # last: whoever is interrupted here has none, or has it all
+        try:  # last: its thread is not to outlive an interrupt in what would follow
             self.endpoint = Endpoint(
                 rank,
                 ends.fds,
