@@ -11,7 +11,7 @@ from typing import Any
 import hocket
 from hocket import errors
 from hocket.calls.messages import Message
-from hocket.group import Statistics
+from hocket.calls.metrics import Statistics
 from hocket.plans import plan as words
 from hocket.plans.algorithms import combine
 from hocket.tuning.topology import Topology

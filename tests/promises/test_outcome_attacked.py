@@ -109,10 +109,10 @@ def test_interrupted_in_recover(own: Own, step: str, turn: int) -> None:
     assert outcomes[0][0] == [0, 1, 2, 3]
 
 
-# Between steps, and in the middle of one: what is called then.
 UNMADE = ("its group is to be made", "in the middle of that")
+# Between steps, and in the middle of one: what is called then.
 MOMENTS = {
-    "its group is to be made": (hocket.group, "begun"),
+    "its group is to be made": (hocket.group, "formed"),
     "in the middle of that": (hocket.group, "Session"),
     "its group is made": (recovery.Recovery, "_all_formed"),
     "all have settled on it": (recovery.Recovery, "loss"),
@@ -201,9 +201,11 @@ LIMITS = {"memory": resource.RLIMIT_AS, "descriptors": resource.RLIMIT_NOFILE}
 def lacking(group: Any, what: str, again: bool) -> Any:
     """Rank 1 has linked, and nothing is left to map the new group with."""
     fails(group)
-    new, real = None, group._regrouped
+    real, tight = group._made, [what]
 
-    def scarce(*args: Any) -> Any:
+    def scarce(*args: Any, **how: Any) -> Any:
+        if not tight:
+            return real(*args, **how)
         soft, hard = resource.getrlimit(LIMITS[what])
         if what == "memory":
             least = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (64 << 20)
@@ -211,17 +213,17 @@ def lacking(group: Any, what: str, again: bool) -> Any:
             least = next(fd for fd in range(hard) if not Path(f"/proc/self/fd/{fd}").exists())
         resource.setrlimit(LIMITS[what], (least, hard))
         try:
-            return real(*args)
+            return real(*args, **how)
         finally:
             resource.setrlimit(LIMITS[what], (soft, hard))
 
     if group.rank == 1:
-        group._regrouped = scarce
+        group._made = scarce
         error = raised(hocket.RendezvousError, group.recover, LIMIT)
         assert any(words in str(error) for words in ("Cannot allocate memory", "Too many open files")), error
         if not again:
             return None
-        group._recovery._make = real
+        tight.clear()
     new = group.recover(LIMIT)
     there = new.all_gather(np.array([group.rank])).tolist()
     new.close()

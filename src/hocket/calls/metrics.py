@@ -1,4 +1,4 @@
-"""What a rank's calls have cost: `Group.metrics`."""
+"""What a rank's calls have cost, `Group.metrics`, and by which path they went, `Group.statistics`."""
 
 from __future__ import annotations
 
@@ -54,6 +54,17 @@ class Metrics(NamedTuple):
     calls: tuple[CallMetrics, ...]
     peers: tuple[PeerMetrics, ...]
     errors: dict[str, int]
+
+
+class Statistics(NamedTuple):
+    """What one rank of a group has begun. A call or a message is fast where it looked like an earlier one, and went
+    through no Python; the first of its kind is not. A call that is several in one (a broadcast to a rank that does not
+    know what it will get, an uneven all_to_all, a subgroup) counts as these."""
+
+    fast_calls: int
+    slow_calls: int
+    fast_messages: int
+    slow_messages: int
 
 
 def collect(

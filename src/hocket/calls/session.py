@@ -349,7 +349,7 @@ class Session:
         """Leave without waiting for calls. Does nothing where it has left, or was never whole."""
         if self.__dict__.get("_leaving", True) or self.core.forked:
             return
-        self.executor.dismiss()
+        self.executor.dismiss()  # first: who is interrupted in it is still to leave
         with self._first:
             if self._leaving:
                 return

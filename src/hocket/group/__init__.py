@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple
 
 import numpy.typing as npt
 
 from ..calls.dispatch import Array, Dispatch
 from ..calls.executor import end_engines
 from ..calls.messages import Messages
-from ..calls.metrics import Metrics, collect
+from ..calls.metrics import Metrics, Statistics, collect
 from ..calls.objects import Objects
 from ..calls.session import Session
 from ..config import HOCKET_RUN, Config, Given, job_protocol
@@ -44,17 +43,6 @@ from .letters import Letters
 from .membership import Membership, assembled
 from .objects import ObjectCalls
 from .persistent import PersistentCalls
-
-
-class Statistics(NamedTuple):
-    """What one rank of a group has begun. A call or a message is fast where it looked like an earlier one, and went
-    through no Python; the first of its kind is not. A call that is several in one (a broadcast to a rank that does not
-    know what it will get, an uneven all_to_all, a subgroup) counts as these."""
-
-    fast_calls: int
-    slow_calls: int
-    fast_messages: int
-    slow_messages: int
 
 
 class Group(PersistentCalls, Letters, ObjectCalls, Membership):
@@ -93,8 +81,7 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         held = (links.fds, links.events, sockets, links.pidfds)
         ends = Ends(*held, links.places, links.crowd, links.pipes, links.checked, links.life, links.domains)
         line = timeline()
-        trace = line.trace if line else None
-        native = Native(rank, ends, trace, self.number)
+        native = Native(rank, ends, line.trace if line else None, self.number)
         try:
             self._begin(native, line, timeout, protect)
         except BaseException:
@@ -154,11 +141,12 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
         """How its ranks lie on hosts, and what the links between these carry: what algorithms are chosen by."""
         return self._go.native.topology
 
-    def _tune(self, wire: int) -> None:
+    def _tune(self, wire: int, *, calls: bool) -> None:
         """Learn what a link carries, where it is not known, and what time it is elsewhere. Raises RendezvousError."""
         try:
-            wire = wire or measure(self.all_gather, self.topology.crossing)
-            align(self, self._links.traces, self.topology.places)
+            if calls:
+                wire = wire or measure(self.all_gather, self.topology.crossing)
+                align(self, self._links.traces, self.topology.places)
         except BaseException as error:
             self._close(error)
             if isinstance(error, HocketError):
@@ -166,16 +154,9 @@ class Group(PersistentCalls, Letters, ObjectCalls, Membership):
             raise
         self._go.native.topology = replace(self.topology, wire=wire)
 
-    def _made(self, rank: int, links: Links, wire: int) -> Group:
+    def _made(self, rank: int, links: Links, wire: int, *, calls: bool = True) -> Group:
         links.profile = self._links.profile
-        return formed(rank, links, self.timeout, wire, self.protect)
-
-    def _regrouped(self, rank: int, links: Links) -> Group:
-        links.profile = self._links.profile
-        group = begun(rank, links, self.timeout, self.protect)
-        if group.topology.hosts > 1:
-            group._go.native.topology = replace(group.topology, wire=self.topology.wire)
-        return group
+        return formed(rank, links, self.timeout, wire, self.protect, calls=calls)
 
     # ---- memory and life ---------------------------------------------------------------------------------------------
 
@@ -371,22 +352,18 @@ def assemble(
     return formed(rank, assembled(size, meet), timeout, wire, protect)
 
 
-def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool) -> Group:
-    """The group over these links, which are its own from now on. All of its ranks call this, and it may make calls."""
-    group = begun(rank, links, timeout, protect)
-    if group.topology.hosts > 1:
-        group._tune(wire or links.wire)
-    return group
-
-
-def begun(rank: int, links: Links, timeout: float, protect: bool) -> Group:
-    """The group over these links, which are its own from now on, before its first call."""
+def formed(rank: int, links: Links, timeout: float, wire: int, protect: bool, *, calls: bool = True) -> Group:
+    """The group over these links, which are its own from now on. Its ranks make `calls` to learn what is not known of
+    these, or none of them does."""
     try:
-        return Group(rank, links, timeout, protect)
+        group = Group(rank, links, timeout, protect)
     except BaseException:
         links.close()
         _linked.discard(links)
         raise
+    if group.topology.hosts > 1:
+        group._tune(wire or links.wire, calls=calls)
+    return group
 
 
 _numbers = itertools.count()  # of the groups that this process has been in, by which metrics tell them apart

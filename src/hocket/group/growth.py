@@ -35,7 +35,7 @@ from ..rendezvous.mesh import Look
 from ..rendezvous.porch import Admission, Caller, Porch
 from ..rendezvous.sockets import explained, reason
 from ..run.native import create_outbox
-from .member import Member
+from .member import G
 from .recovery import is_majority, is_own
 
 _GROW = "grow()"
@@ -46,7 +46,6 @@ _IN_VAIN = 3  # attempts in which all have linked, and not come through, before 
 _LEAST = 0.001  # seconds for a call whose deadline has passed just before it
 
 T = TypeVar("T")
-G = TypeVar("G", bound=Member)
 Make = Callable[[int, Links, int], G]  # of a rank, its links, and what is known of them
 
 

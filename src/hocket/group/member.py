@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TypeVar
 
 import numpy as np
 
@@ -45,6 +46,9 @@ class Member:
 
     def _source(self, src: int | None) -> int:
         return ANY if src is None else self._go.rank_of(src, "src")
+
+
+G = TypeVar("G", bound=Member)
 
 
 def integer(value: int, what: str) -> int:

@@ -42,12 +42,8 @@ class Membership(Member):
         self._host: int | None = None  # the rank that lets them in
 
     @abstractmethod
-    def _made(self, rank: int, links: Links, wire: int) -> Self:
-        """A group like this one over these links."""
-
-    @abstractmethod
-    def _regrouped(self, rank: int, links: Links) -> Self:
-        """One of some of its ranks, without a call: what this group has measured holds for it, too."""
+    def _made(self, rank: int, links: Links, wire: int, *, calls: bool = True) -> Self:
+        """A group like this one over these links. Without `calls` what this one has measured holds for it, too."""
 
     # ---- smaller groups ----------------------------------------------------------------------------------------------
 
@@ -117,7 +113,8 @@ class Membership(Member):
             if self.rank in over.lost:
                 raise over
             if self._recovery is None:
-                self._recovery = Recovery(self._calls.endpoint, self.rank, self._links, over, self._regrouped)
+                make = partial(self._made, wire=self._go.native.topology.wire, calls=False)
+                self._recovery = Recovery(self._calls.endpoint, self.rank, self._links, over, make)
             recovery = self._recovery
             group = recovery.group(Deadline(self._go.seconds(timeout)), allow_minority=allow_minority)
             return self._left_for(group, recovery.loss())

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from errno import ENOMEM, ENOSPC
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias
 
 from .._core import ATTEMPTS, Endpoint
 from ..deadline import Deadline
@@ -36,15 +36,12 @@ from ..rendezvous.links import Links, Terms, key_of, meet_at
 from ..rendezvous.sockets import USED_UP, explained
 from ..run.native import create_outbox
 from ..words import named
-from .member import Member
+from .member import G
 
 _POLL = 0.0005  # seconds
 _COMING = 0.7  # of the time that is left, for the others to come
 _FORMING = 5.0  # seconds at most, for one attempt to link
 _PATIENCE = 2.0  # seconds that one may take longer than another to begin to settle
-
-
-G = TypeVar("G", bound=Member)
 
 
 class Note(NamedTuple):
