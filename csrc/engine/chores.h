@@ -75,6 +75,7 @@ class Chores {
   // Until no more than `least`, or than one turn, is left of the longest: how much. A fine turn is some forty
   // nanoseconds: five more would be seen.
   uint64_t take_turns(const Grain grain, uint64_t longest, uint64_t least) {
+    if (grain.interleaves) longest -= interleave(longest - std::min(longest, least));
     const size_t count = grain.bytes / program_.itemsize;
     least = std::max(least, grain.bytes);
     for (; longest > least; longest -= grain.bytes) {
@@ -84,15 +85,32 @@ class Chores {
         if (c.k == 1) {
           copy(c, grain.bytes, grain.copy);
         } else {
-          program_.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
+          program_.kernels.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
         }
-        c.to += grain.bytes;
-        if (c.also != nullptr) c.also += grain.bytes;
-        for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + grain.bytes;
-        c.bytes -= grain.bytes;
+        advance(c, grain.bytes);
       }
     }
     return longest;
+  }
+
+  // A sum that goes home, and what is copied beside it, in one loop: up to `most` bytes of each, and how many it was.
+  uint64_t interleave(uint64_t most) {
+    const size_t at = list_[0].k == 1 ? 1 : 0;
+    const Chore& sum = list_[at];
+    if (sum.k != 2 || sum.also == nullptr || (sum.also != sum.sources[0] && sum.also != sum.sources[1])) return 0;
+    Strands strands{sum.to, sum.also, source(sum, 0), source(sum, 1), {}, {}};
+    uint64_t bytes = most;
+    for (size_t i = 0; i < count_; ++i) {
+      const Chore& c = list_[i];
+      bytes = std::min(bytes, c.bytes);
+      if (i == at) continue;
+      if (c.k != 1 || c.also != nullptr || c.to == source(c, 0) || i > at + 1) return 0;
+      (i < at ? strands.before : strands.after) = {c.to, source(c, 0)};
+    }
+    bytes -= bytes % interleaved_turn;
+    program_.kernels.interleave(strands, bytes, sum.divisor);
+    for (size_t i = 0; i < count_; ++i) advance(list_[i], bytes);
+    return bytes;
   }
 
   // What is folded goes past the caches by blocks that are still in one: where it goes beside, or here.
@@ -101,9 +119,9 @@ class Chores {
     for (uint64_t n = 0; c.bytes != 0; c.bytes -= n) {
       n = std::min<uint64_t>(c.bytes, block.size());
       std::byte* const made = c.also != nullptr ? std::exchange(c.also, c.also + n) : block.data();
-      program_.fold(made, nullptr, c.sources, c.k, n / program_.itemsize, c.divisor);
+      program_.kernels.fold(made, nullptr, c.sources, c.k, n / program_.itemsize, c.divisor);
       copy_past_caches(std::exchange(c.to, c.to + n), made, n);
-      for (size_t j = 0; j < c.k; ++j) c.sources[j] = static_cast<const std::byte*>(c.sources[j]) + n;
+      for (size_t j = 0; j < c.k; ++j) c.sources[j] = source(c, j) + n;
     }
   }
 
@@ -118,13 +136,22 @@ class Chores {
       program_.custom(c.to, c.sources, c.k, count);
       if (c.also != nullptr) copy_bytes(c.also, c.to, c.bytes);
     } else {
-      program_.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
+      program_.kernels.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
     }
+  }
+
+  static const std::byte* source(const Chore& c, size_t j) { return static_cast<const std::byte*>(c.sources[j]); }
+
+  static void advance(Chore& c, uint64_t bytes) {
+    c.to += bytes;
+    if (c.also != nullptr) c.also += bytes;
+    for (size_t j = 0; j < c.k; ++j) c.sources[j] = source(c, j) + bytes;
+    c.bytes -= bytes;
   }
 
   template <class Way>
   static void copy(const Chore& c, uint64_t bytes, Way way) {
-    const auto* const from = static_cast<const std::byte*>(c.sources[0]);
+    const std::byte* const from = source(c, 0);
     if (c.to != from) way(c.to, from, bytes);
     if (c.also != nullptr) copy_bytes(c.also, c.to, bytes);
   }

@@ -97,7 +97,7 @@ struct Program {
   bool signals;                  // whether messages of no bytes are sent all the same, as a barrier's are
   std::vector<int32_t> unheard;  // peers that send this rank nothing
   std::vector<int32_t> untold;   // peers that this rank sends nothing
-  Fold fold;                     // null where nothing is reduced or `custom` is set
+  Kernels kernels;               // null where nothing is reduced or `custom` is set
   CustomFold custom;
   bool slow;                       // `custom` is a function of Python's, which may take longer than the call
   bool exposed;                    // peers put something into the output, if they can reach it

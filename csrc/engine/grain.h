@@ -12,16 +12,18 @@
 
 namespace hocket {
 
-// Bytes of each chore in a turn, and how it copies them.
+// Bytes of each chore in a turn, how it copies them, and whether one loop makes all turns, where there is one for what
+// is to be done (kernels/reduce.h).
 struct Grain {
   uint64_t bytes;
   void (*copy)(std::byte*, const std::byte*, size_t);
+  bool interleaves;
 };
 
 // A few lines: what comes from another core's cache is on its way while other chores work on what is near.
-inline constexpr Grain fine{1 << 10, copy_short};
+inline constexpr Grain fine{1 << 10, copy_short, true};
 // As many as the C library is good at, which writes whole lines without fetching them first.
-inline constexpr Grain coarse{16 << 10, copy_bytes};
+inline constexpr Grain coarse{16 << 10, copy_bytes, false};
 
 // Which of the two is faster is a matter of the processor. Each rank finds it for itself, while it makes its calls: it
 // is only the order in which memory is worked on, and no bit of a result depends on it.

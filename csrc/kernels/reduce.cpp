@@ -8,14 +8,14 @@
 namespace hocket {
 
 namespace base {
-Fold find_fold(Dtype, Op);
+Kernels find_kernels(Dtype, Op);
 }
 #ifdef __x86_64__
 namespace avx2 {
-Fold find_fold(Dtype, Op);
+Kernels find_kernels(Dtype, Op);
 }
 namespace avx512 {
-Fold find_fold(Dtype, Op);
+Kernels find_kernels(Dtype, Op);
 }
 
 namespace {
@@ -54,17 +54,17 @@ const char* name_of(Isa isa) {
 #endif
 }
 
-Fold find_fold(Dtype dtype, Op op, [[maybe_unused]] Isa isa) {
+Kernels find_kernels(Dtype dtype, Op op, [[maybe_unused]] Isa isa) {
 #ifdef __x86_64__
-  if (isa == Isa::avx512) return avx512::find_fold(dtype, op);
-  if (isa == Isa::avx2) return avx2::find_fold(dtype, op);
+  if (isa == Isa::avx512) return avx512::find_kernels(dtype, op);
+  if (isa == Isa::avx2) return avx2::find_kernels(dtype, op);
 #endif
-  return base::find_fold(dtype, op);
+  return base::find_kernels(dtype, op);
 }
 
-Fold find_fold(Dtype dtype, Op op) {
+Kernels find_kernels(Dtype dtype, Op op) {
   static const Isa best = isas().back();
-  return find_fold(dtype, op, best);
+  return find_kernels(dtype, op, best);
 }
 
 size_t size_of(Dtype dtype) {

@@ -20,9 +20,31 @@ inline constexpr size_t kOps = 10;
 // NaN in the result. Integers wrap around. land, lor and lxor take nonzero (NaN too) as true and give 0 or 1.
 using Fold = void (*)(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor);
 
-// The fold for this machine; nullptr where the pair makes no sense: bitwise of floats and complex, min and max of
-// complex.
-Fold find_fold(Dtype, Op);
+// A fold of two into two places, one of which is a source, and copies beside it, all of so many bytes: no two of them
+// share memory. `to` null: no copy.
+struct Strands {
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+  };
+  std::byte *to, *also;
+  const std::byte *left, *right;
+  Copy before, after;
+};
+
+// Does that in turns of a few lines: what comes from another core's cache is on its way while what is near is worked
+// on. In one loop, since how many lines are on their way at a time is a matter of how few instructions there are for
+// each. The bits are those of the fold; of two NaNs either may be left.
+using Interleave = void (*)(const Strands&, size_t bytes, uint64_t divisor);
+inline constexpr size_t interleaved_turn = 512;  // bytes, of which there must be a multiple
+
+struct Kernels {
+  Fold fold;
+  Interleave interleave;
+};
+
+// Those for this machine; null where the pair makes no sense: bitwise of floats and complex, min and max of complex.
+Kernels find_kernels(Dtype, Op);
 
 // Bytes per element.
 size_t size_of(Dtype);
@@ -32,6 +54,6 @@ size_t size_of(Dtype);
 enum class Isa : uint8_t { base, avx2, avx512 };
 std::vector<Isa> isas();  // those that this machine can run, the best one last
 const char* name_of(Isa);
-Fold find_fold(Dtype, Op, Isa);
+Kernels find_kernels(Dtype, Op, Isa);
 
 }  // namespace hocket

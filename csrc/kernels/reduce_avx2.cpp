@@ -3,7 +3,7 @@
 
 namespace hocket::avx2 {
 
-Fold find_fold(Dtype dtype, Op op) { return find(dtype, op); }
+Kernels find_kernels(Dtype dtype, Op op) { return find(dtype, op); }
 
 }  // namespace hocket::avx2
 #endif

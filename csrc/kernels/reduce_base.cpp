@@ -2,6 +2,6 @@
 
 namespace hocket::base {
 
-Fold find_fold(Dtype dtype, Op op) { return find(dtype, op); }
+Kernels find_kernels(Dtype dtype, Op op) { return find(dtype, op); }
 
 }  // namespace hocket::base

@@ -188,23 +188,48 @@ void fold(void* dst, void* also, const void* const* sources, size_t k, size_t co
   tell(bytes);
 }
 
+template <size_t bytes>
+inline void copy_turn(std::byte* to, const std::byte* from) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < bytes; i += kBytes) store(to + i, load<Vector<uint8_t>>(from + i));
+}
+
+template <class F, class O>
+void interleave(const Strands& strands, size_t bytes, uint64_t divisor) {
+  const Strands s = strands;  // what is written might be memory of theirs, for all that the compiler knows
+  const typename F::Divisor by(divisor);
+  const auto* division = divisor > 1 ? &by : nullptr;
+  for (size_t at = 0; at < bytes; at += interleaved_turn) {
+    if (s.before.to != nullptr) copy_turn<interleaved_turn>(s.before.to + at, s.before.from + at);
+    for (size_t i = at; i < at + interleaved_turn; i += 4 * F::kStride) {
+      const auto fetch = [&](size_t j, size_t n) { return F::load((j == 0 ? s.left : s.right) + i + n * F::kStride); };
+      const auto put = [&](size_t n, Lanes<F> v) {
+        F::store(s.to + i + n * F::kStride, v);
+        F::store(s.also + i + n * F::kStride, v);
+      };
+      step<F, O, 4>(2, division, fetch, put);
+    }
+    if (s.after.to != nullptr) copy_turn<interleaved_turn>(s.after.to + at, s.after.from + at);
+  }
+}
+
 // -- The table --------------------------------------------------------------------------------------------------------
 
 struct None;
 
 template <class F, class O>
-constexpr Fold entry() {
+constexpr Kernels entry() {
   if constexpr (std::is_same_v<O, None>) {
-    return nullptr;
+    return {};
   } else {
-    return fold<F, O>;
+    return {fold<F, O>, interleave<F, O>};
   }
 }
 
 template <class F, class... Os>
 struct Row {
   static_assert(sizeof...(Os) == kOps);
-  static constexpr Fold kFolds[kOps] = {entry<F, Os>()...};
+  static constexpr Kernels kAll[kOps] = {entry<F, Os>()...};
 };
 
 // clang-format off
@@ -219,13 +244,13 @@ using Complexes = Row<Complex<T>,         Sum, ComplexProduct, None, None, None,
 // clang-format on
 
 template <class... Rows>
-inline Fold find_in(Dtype dtype, Op op) {
+inline Kernels find_in(Dtype dtype, Op op) {
   static_assert(sizeof...(Rows) == kDtypes);
-  static constexpr const Fold* kRows[kDtypes] = {Rows::kFolds...};
+  static constexpr const Kernels* kRows[kDtypes] = {Rows::kAll...};
   return kRows[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
 }
 
-inline Fold find(Dtype dtype, Op op) {
+inline Kernels find(Dtype dtype, Op op) {
   return find_in<Truths, Integers<int8_t>, Integers<int16_t>, Integers<int32_t>, Integers<int64_t>, Integers<uint8_t>,
                  Integers<uint16_t>, Integers<uint32_t>, Integers<uint64_t>, Floats<Float16>, Floats<Bfloat16>,
                  Floats<Number<float>>, Floats<Number<double>>, Complexes<float>, Complexes<double>>(dtype, op);

@@ -55,7 +55,7 @@ void make_program(Program* self, const std::vector<SendRow>& sends, const std::v
                      .signals = signals,
                      .unheard = std::move(unheard),
                      .untold = std::move(untold),
-                     .fold = op < 0 ? nullptr : find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)),
+                     .kernels = op < 0 ? Kernels{} : find_kernels(static_cast<Dtype>(dtype), static_cast<Op>(op)),
                      .custom = custom_fold(custom),
                      .slow = !custom.is_none() && nb::cast<Custom&>(custom).slow(),
                      .exposed = exposed,
@@ -89,8 +89,8 @@ void fold(int dtype, int op, int isa, uintptr_t to, uintptr_t also, const std::v
           uint64_t divisor) {
   std::vector<const void*> pointers;
   for (uintptr_t source : sources) pointers.push_back(pointer<const void>(source));
-  find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op), static_cast<Isa>(isa))(
-      pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
+  find_kernels(static_cast<Dtype>(dtype), static_cast<Op>(op), static_cast<Isa>(isa))
+      .fold(pointer<void>(to), pointer<void>(also), pointers.data(), pointers.size(), count, divisor);
 }
 
 // What ranks say of themselves need not be UTF-8.
@@ -362,7 +362,7 @@ NB_MODULE(_core, m) {
       "fd"_a);
   m.def("fold", &fold, "dtype"_a, "op"_a, "isa"_a, "to"_a, "also"_a, "sources"_a, "count"_a, "divisor"_a);
   m.def("supported",
-        [](int dtype, int op) { return find_fold(static_cast<Dtype>(dtype), static_cast<Op>(op)) != nullptr; });
+        [](int dtype, int op) { return find_kernels(static_cast<Dtype>(dtype), static_cast<Op>(op)).fold != nullptr; });
   m.def("isas", [] {
     std::vector<int> all;
     for (Isa isa : isas()) all.push_back(static_cast<int>(isa));

@@ -68,7 +68,7 @@ inline std::vector<Program> programs_of(const Case& c) {
     p.divisor = c.divisor;
     if (c.weather.offers != 0) p.ways = 1 + Sending::offered;  // however short they are
     if (!c.custom) continue;
-    p.fold = nullptr;
+    p.kernels = {};
     p.custom = chained_fold;
   }
   return programs;

@@ -131,7 +131,7 @@ class Lowering {
     program.itemsize = 8;
     program.divisor = 1;
     program.tmp_bytes = 8 * total(sizes);
-    program.fold = find_fold(Dtype::u64, Op::sum);
+    program.kernels = find_kernels(Dtype::u64, Op::sum);
     if (plan.size == 2 && (plan.name == "two_shot" || plan.name == "ring")) {
       program.sends[0].home = 1;  // a part goes out, and its sum comes home
       program.receives[0].answer = 1;

@@ -279,14 +279,23 @@ struct Made {
   uint64_t there = 0, elsewhere = 0;
 };
 Made* made = nullptr;
-Fold made_by = nullptr;
+Kernels made_by{};
 
-void note_fold(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
+void note(const void* dst, size_t count) {
   const auto* const begin = reinterpret_cast<const std::byte*>(made->output->data());
   const bool is_there = dst >= begin && dst < begin + 8 * made->output->size();
   (is_there ? made->there : made->elsewhere) += count;
   check(is_there || count <= 2048, "more than a block is made elsewhere: ", count);
-  made_by(dst, also, sources, k, count, divisor);
+}
+
+void note_fold(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
+  note(dst, count);
+  made_by.fold(dst, also, sources, k, count, divisor);
+}
+
+void note_interleave(const Strands& strands, size_t bytes, uint64_t divisor) {
+  note(strands.to, bytes / 8);
+  made_by.interleave(strands, bytes, divisor);
 }
 
 // A sum that goes past the caches is made elsewhere, and copied from there; any other one is made where it goes: one in
@@ -299,8 +308,7 @@ void test_where_sums_are_made() {
     std::vector<Memory> ranks = draw(c);
     Made found{&ranks[0].out};
     made = &found;
-    made_by = programs[0].fold;
-    programs[0].fold = note_fold;
+    made_by = std::exchange(programs[0].kernels, {note_fold, note_interleave});
     for (Program& program : programs) {
       if (program.unread_sums != 0) program.unread_sums = bytes;
     }

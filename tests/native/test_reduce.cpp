@@ -262,10 +262,15 @@ void check(bool good, Dtype dtype, Op op, Isa isa, const Case& c, const char* wh
               c.count, c.k, static_cast<unsigned long long>(c.divisor), c.dst_is, c.also_is, what);
 }
 
+// Where of two NaNs either may be left.
+bool is_loose(Dtype dtype, Op op) {
+  const bool order = op == Op::min || op == Op::max;
+  return dtype >= Dtype::f16 && (op == Op::sum || op == Op::product || (kClang && order));
+}
+
 template <class T>
 void run(Dtype dtype, Op op, const Case& c, const std::vector<Bytes>& data) {
   const Bytes expected = naive<T>(op, data, c.count, c.divisor);
-  const bool floating = dtype >= Dtype::f16;
   Bytes baseline;
   for (const Isa isa : isas()) {
     std::vector<Buffer> buffers(data.begin(), data.end());
@@ -274,11 +279,11 @@ void run(Dtype dtype, Op op, const Case& c, const std::vector<Bytes>& data) {
     Buffer& also = c.also_is >= 0 ? buffers[c.also_is] : too;
     std::vector<const void*> sources;
     for (Buffer& b : buffers) sources.push_back(b.data());
-    find_fold(dtype, op, isa)(dst.data(), c.also_is == -2 ? nullptr : also.data(), sources.data(), c.k, c.count,
-                              c.divisor);
+    find_kernels(dtype, op, isa)
+        .fold(dst.data(), c.also_is == -2 ? nullptr : also.data(), sources.data(), c.k, c.count, c.divisor);
     const Bytes got = dst.content();
-    const bool loose = floating && (op == Op::sum || op == Op::product || (kClang && (op == Op::min || op == Op::max)));
-    if (isa == Isa::base) count_in<T>(baseline = got, floating);
+    const bool loose = is_loose(dtype, op);
+    if (isa == Isa::base) count_in<T>(baseline = got, dtype >= Dtype::f16);
     check(same_parts<T>(got, expected), dtype, op, isa, c, "differs from the naive fold");
     check(loose ? same_parts<T>(got, baseline) : got == baseline, dtype, op, isa, c, "differs from the baseline");
     if (c.also_is != -2) check(also.content() == got, dtype, op, isa, c, "also differs from dst");
@@ -294,6 +299,50 @@ void run(Dtype dtype, Op op, const Case& c) {
   std::vector<Bytes> data;
   for (size_t j = 0; j < c.k; ++j) data.push_back(draw<T>(c.count));
   run<T>(dtype, op, c, data);
+}
+
+// A sum and what is copied beside it, in one loop: the same as the fold, wherever it goes, and whatever goes with it.
+template <class T>
+void run_interleaved(Dtype dtype, Op op, const Case& c, bool copies_before, bool copies_after) {
+  const std::vector<Bytes> data{draw<T>(c.count), draw<T>(c.count)}, copied{draw<T>(c.count), draw<T>(c.count)};
+  const Bytes expected = naive<T>(op, data, c.count, c.divisor);
+  for (const Isa isa : isas()) {
+    std::vector<Buffer> buffers(data.begin(), data.end()), froms(copied.begin(), copied.end()),
+        tos(2, Buffer(Bytes(expected.size())));
+    Buffer own(Bytes(expected.size())), folded(Bytes(expected.size()));
+    const Kernels kernels = find_kernels(dtype, op, isa);
+    const void* sources[] = {buffers[0].data(), buffers[1].data()};
+    kernels.fold(folded.data(), nullptr, sources, 2, c.count, c.divisor);
+    Buffer& dst = c.dst_is >= 0 ? buffers[c.dst_is] : own;
+    Strands strands{dst.data(), buffers[c.also_is].data(), buffers[0].data(), buffers[1].data(), {}, {}};
+    if (copies_before) strands.before = {tos[0].data(), froms[0].data()};
+    if (copies_after) strands.after = {tos[1].data(), froms[1].data()};
+    kernels.interleave(strands, expected.size(), c.divisor);
+    check(same_parts<T>(dst.content(), expected), dtype, op, isa, c, "interleaved differs from the naive fold");
+    check(is_loose(dtype, op) ? same_parts<T>(dst.content(), folded.content()) : dst.content() == folded.content(),
+          dtype, op, isa, c, "interleaved differs from the fold");
+    check(buffers[c.also_is].content() == dst.content(), dtype, op, isa, c, "also differs from dst");
+    const int left = 1 - c.also_is;
+    if (left != c.dst_is) check(buffers[left].content() == data[left], dtype, op, isa, c, "wrote a source");
+    for (int i = 0; i < 2; ++i) {
+      const bool copies = i == 0 ? copies_before : copies_after;
+      check(tos[i].content() == (copies ? copied[i] : Bytes(expected.size())), dtype, op, isa, c, "copied wrongly");
+      check(froms[i].content() == copied[i], dtype, op, isa, c, "wrote what is copied");
+    }
+  }
+}
+
+template <class T>
+void test_interleaved(Dtype dtype, Op op) {
+  for (const size_t turns : {0, 1, 2, 5}) {
+    for (const uint64_t divisor : {1, 3}) {
+      for (int i = 0; i < 16; ++i) {
+        const int also = i % 2, dst = i / 2 % 2 == 0 ? -1 : 1 - also;
+        const Case c{turns * interleaved_turn / sizeof(T), 2, divisor, dst, also};
+        run_interleaved<T>(dtype, op, c, i / 4 % 2, i / 8 % 2);
+      }
+    }
+  }
 }
 
 template <class T>
@@ -322,7 +371,7 @@ void test_all_shorts(Dtype dtype) {
   std::vector<Bytes> data{Bytes(1 << 17), draw<T>(1 << 16)};
   for (uint32_t i = 0; i < 1 << 16; ++i) std::memcpy(&data[0][2 * i], &i, 2);
   for (const Op op : {Op::sum, Op::product, Op::min, Op::max, Op::land}) {
-    if (find_fold(dtype, op)) run<T>(dtype, op, {1 << 16, 2}, data);
+    if (find_kernels(dtype, op).fold) run<T>(dtype, op, {1 << 16, 2}, data);
   }
   for (const uint64_t divisor : {2, 3, 5, 10, 127, 128, 255, 32767, 32768, 65535}) {
     run<T>(dtype, Op::sum, {1 << 16, 1, divisor}, {data[0]});
@@ -350,8 +399,10 @@ void test_dtype(Dtype dtype) {
     const Op op = static_cast<Op>(i);
     const bool bitwise = op == Op::band || op == Op::bor || op == Op::bxor, order = op == Op::min || op == Op::max;
     const bool sensible = !(bitwise && dtype >= Dtype::f16) && !(order && dtype >= Dtype::c64);
-    check((find_fold(dtype, op) != nullptr) == sensible, dtype, op, Isa::base, {}, "should or should not exist");
-    if (sensible) test_pair<T>(dtype, op);
+    const Kernels kernels = find_kernels(dtype, op);
+    check((kernels.fold != nullptr) == sensible && (kernels.interleave != nullptr) == sensible, dtype, op, Isa::base,
+          {}, "should or should not exist");
+    if (sensible) test_pair<T>(dtype, op), test_interleaved<T>(dtype, op);
   }
   if constexpr (sizeof(T) == 2) test_all_shorts<T>(dtype);
   if constexpr (std::is_integral_v<T>) test_quotients<T>(dtype);
