@@ -47,7 +47,7 @@ class Chores {
       whole |= list_[i].past_caches;
     }
     if (longest >= worth && !whole) {
-      if (shortest >= 4 * coarse.bytes && !grain_.is_known()) longest = try_both(longest);
+      if (shortest >= 2 * coarse.bytes && !grain_.is_known()) longest = try_both(longest);
       take_turns(grain_.best(), longest, 0);
     }
     for (size_t i = 0; i < count_; ++i) {
@@ -57,31 +57,28 @@ class Chores {
   }
 
  private:
-  // In equal parts: fine, coarse, coarse, fine, so that neither gains by what lies first. What is left of the longest.
+  // As much in either way. What is left of the longest.
   uint64_t try_both(uint64_t longest) {
     const auto timed = [&](const Grain& grain) {
       const auto begin = Clock::now();
       longest = take_turns(grain, longest, longest - coarse.bytes);
       return Clock::now() - begin;
     };
-    auto of_fine = timed(fine);
-    auto of_coarse = timed(coarse);
-    of_coarse += timed(coarse);
-    of_fine += timed(fine);
-    grain_.tell(of_fine, of_coarse);
+    const bool coarse_first = grain_.coarse_first();
+    const auto first = timed(coarse_first ? coarse : fine), second = timed(coarse_first ? fine : coarse);
+    coarse_first ? grain_.tell(second, first) : grain_.tell(first, second);
     return longest;
   }
 
-  // Until no more than `least`, or than one turn, is left of the longest: how much. A fine turn is some forty
+  // Until `least`, or less than one turn more, is left of the longest: how much. A fine turn is some forty
   // nanoseconds: five more would be seen.
   uint64_t take_turns(const Grain grain, uint64_t longest, uint64_t least) {
     if (grain.interleaves) longest -= interleave(longest - std::min(longest, least));
     const size_t count = grain.bytes / program_.itemsize;
-    least = std::max(least, grain.bytes);
-    for (; longest > least; longest -= grain.bytes) {
+    for (; longest >= least + grain.bytes; longest -= grain.bytes) {
       for (size_t i = 0; i < count_; ++i) {
         Chore& c = list_[i];
-        if (c.bytes <= grain.bytes) continue;
+        if (c.bytes < grain.bytes) continue;
         if (c.k == 1) {
           copy(c, grain.bytes, grain.copy);
         } else {

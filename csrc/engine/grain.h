@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/copy.h"
 #include "wait/wait.h"
@@ -35,10 +36,17 @@ class GrainChoice {
   bool is_known() const { return trials_ == trials; }
   const Grain& best() const { return *best_; }
 
-  // What as many bytes of one chore took in either way.
+  // Which is to be done first, so that neither gains by that.
+  bool coarse_first() const { return is_half_; }
+
+  // What as many bytes of one chore took in either way: two such make a trial, one of each order.
   void tell(Clock::duration of_fine, Clock::duration of_coarse) {
     if (is_known()) return;
-    ratios_[trials_++] = std::chrono::duration<double>(of_coarse) / std::max(of_fine, Clock::duration(1));
+    of_fine_ += of_fine, of_coarse_ += of_coarse;
+    is_half_ = !is_half_;
+    if (is_half_) return;
+    ratios_[trials_++] = std::chrono::duration<double>(std::exchange(of_coarse_, {})) /
+                         std::max(std::exchange(of_fine_, {}), Clock::duration(1));
     if (!is_known()) return;
     const auto middle = ratios_.begin() + trials / 2;
     std::nth_element(ratios_.begin(), middle, ratios_.end());
@@ -48,6 +56,8 @@ class GrainChoice {
  private:
   std::array<double, trials> ratios_{};
   int trials_ = 0;
+  Clock::duration of_fine_{}, of_coarse_{};
+  bool is_half_ = false;
   const Grain* best_ = &fine;
 };
 

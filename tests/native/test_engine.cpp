@@ -106,7 +106,10 @@ void test_grain_choice() {
     GrainChoice choice;
     for (int i = 0; i < GrainChoice::trials; ++i) {
       check(!choice.is_known() && &choice.best() == &fine, "chosen after ", i, " trials");
-      choice.tell(nanoseconds(i < faster ? of_fine : 1000), nanoseconds(i < faster ? of_coarse : 1000));
+      for (const bool second : {false, true}) {
+        check(choice.coarse_first() == second, "the same is first");
+        choice.tell(nanoseconds(i < faster ? of_fine : 1000), nanoseconds(i < faster ? of_coarse : 1000));
+      }
     }
     check(choice.is_known(), "not chosen");
     const Grain* const best = &choice.best();

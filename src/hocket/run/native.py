@@ -171,7 +171,8 @@ class Native:
         exchange = single is not None and single.both
         rooted = nbytes if single is not None and not exchange else 0
         copied = single is not None and not (single.folded or single.part)
-        most = segment_bytes(self.size, host, broad, exchange=exchange, rooted=rooted, copied=copied)
+        lent = self.topology.hosts == 1 and single is None and plan.collective == "all_reduce"
+        most = segment_bytes(self.size, host, broad, exchange=exchange, rooted=rooted, copied=copied, lent=lent)
         unit = math.lcm(64, max(itemsize, 1))
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")

@@ -144,6 +144,7 @@ def segment_bytes(
     exchange: bool = False,
     rooted: int = 0,
     copied: bool = False,
+    lent: bool = False,
 ) -> int:
     """Bytes of one message of a long vector in a group of `size`, where a rank sends up to `breadth` messages in one
     step.
@@ -157,12 +158,17 @@ def segment_bytes(
     what others give, or gets a part from each, or gives one, who reads has some while another one writes the next. So
     it is where the whole is `copied` from a root, on processors with a large second-level cache. There two ranks have
     short messages for what is short, and else such as are worth reading several pages at once (decision 36).
+
+    Slots that two ranks have `lent` come home and are lent again: there messages are so short that half of the slots
+    will do, where more of the second-level cache is for vectors then (decision 26).
     """
     host = host or this_host()
     slots, large = slots_bytes(size, host), host.l2 > LARGE
     fitting, cache = slots // (2 * breadth), host.l2 or slots
     usual = max(16 * KIB, min(256 * KIB, cache // 8, slots // 8))
-    if exchange:
+    if lent and large and size == 2:
+        usual = min(usual, slots // 16)
+    elif exchange:
         usual = max(usual, min(256 * KIB, cache // (4 * breadth)))
     elif rooted and large and size == 2:
         if (rooted if copied else rooted // size) < 256 * KIB:
