@@ -158,6 +158,7 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
     assert kib(slots_bytes(size, host) for size in (1, 4, 5, 64)) == [512, 512, 1024, 1024]
     assert kib(segment_bytes(size, host) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
     assert kib(segment_bytes(2, host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
+    assert kib(segment_bytes(size, host, lent=True) for size in (1, 2, 3, 4)) == [64, 32, 64, 64]
     for copied, wanted in ((False, [16, 16, 16, 64, 64, 64]), (True, [16, 16, 64, 64, 64, 64])):
         assert kib(segment_bytes(2, host, rooted=nbytes, copied=copied) for nbytes in vectors) == wanted
         assert kib(segment_bytes(4, host, rooted=nbytes, copied=copied) for nbytes in vectors) == [

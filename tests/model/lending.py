@@ -2,8 +2,8 @@
 
 A part goes out in segments, each is folded, and its sum comes back: in the part's slot where that was lent, else as an
 answer. Room in a ring is free when the message there has been read, and fetched again where it was lent, and all before
-it are free; a message does not wrap, and where nothing is under way the next one may lie anywhere. Each rank sends in
-the order of its sends and receives in that of its receives, (step + segment, step), as the engine does.
+it are free; a message does not wrap, and where nothing is under way the next one may lie anywhere. What is lent may go
+around in a part of the ring. Each rank sends in the order of its sends and receives in that of its receives, (step + segment, step), as the engine does.
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ World = tuple[Rank, Rank]
 
 
 class Lending:
-    """The exchange of parts whose segments have these sizes, one part for each rank, through rings of `slots`; or one
-    with one mistake, which has a name."""
+    """The exchange of parts whose segments have these sizes, one part for each rank, through rings of `slots`, of which
+    those that are lent begin and end as `around` says; or one with one mistake, which has a name."""
 
     def __init__(
-        self, parts: tuple[tuple[int, ...], tuple[int, ...]], ways: tuple[str, str], slots: int, mistake: str = ""
+        self,
+        parts: tuple[tuple[int, ...], tuple[int, ...]],
+        ways: tuple[str, str],
+        slots: int,
+        mistake: str = "",
+        around: tuple[int, int] | None = None,
     ) -> None:
         self.parts, self.ways, self.slots, self.mistake = parts, ways, slots, mistake
+        self.around = around or (0, slots)
         sizes = [(len(parts[me]), len(parts[1 - me])) for me in range(2)]  # its own part, and the other one
         self.sends = [_order("part", own, "answer", other) for own, other in sizes]
         self.receives = [_order("fold", other, "sum", own) for own, other in sizes]
@@ -87,8 +93,11 @@ class Lending:
         held = mine.held
         while held and self._is_free(held[0][1], mine, theirs, me):
             held = held[1:]
+        first, end = self.around if what == "part" and self.ways[me] == LENDS else (0, self.slots)
         for head in [mine.head] if held else range(self.slots):
-            begin = head if head % self.slots + bytes_ <= self.slots else -(-head // self.slots) * self.slots
+            begin = head
+            if head % self.slots + bytes_ > end:
+                begin = -(-(head - first) // self.slots) * self.slots + first
             tail = held[0][0] if held else head
             if begin + bytes_ - tail <= self.slots:
                 base = tail // self.slots * self.slots  # only what lies between is of matter

@@ -22,6 +22,15 @@ def test_lending_needs_no_more_room_than_staging(ways: tuple[str, str]) -> None:
         assert not walk.complaint, (parts, walk)
 
 
+@pytest.mark.parametrize("ways", [ways for ways in product((LENDS, STAGES, VIEWS), repeat=2) if LENDS in ways])
+def test_what_is_lent_goes_around_in_half_of_the_ring(ways: tuple[str, str]) -> None:
+    """Which has room for two messages, beside answers that go around in all of it."""
+    for parts in product(PARTS, PARTS):
+        model = Lending(parts, ways, 4 * FULL, around=(FULL, 3 * FULL))
+        walk = explore(model.starts(), model.after, model.wrong)
+        assert not walk.complaint, (parts, walk)
+
+
 def test_what_has_come_home_is_fetched_before_its_turn() -> None:
     """Else a rank whose ring is full of it waits for room, and cannot send what its turn waits for."""
     model = Lending((PARTS[0], PARTS[0]), (LENDS, LENDS), 2 * FULL, "fetches in its turn")

@@ -198,6 +198,31 @@ void test_lent_again() {
   }
 }
 
+// What is lent goes around in half of the ring, if sixteen such would fill all of it: behind the front, and the first
+// eight leave no room for a ninth.
+void test_lent_around() {
+  constexpr uint64_t slots = 1 << 20, piece = slots / 16, begin = 64 << 10;
+  for (const uint64_t last : {piece, piece - 64}) {
+    Host host(2, slots);
+    const std::vector<int32_t> to_1{1};
+    Message message;
+    const std::byte* const front = host[0].reserve(to_1, 64);
+    for (uint64_t i = 0; i < 40; ++i) {
+      if (i >= 8) {
+        check(host[0].lend(to_1, piece) == nullptr && host[0].laggard() == -1, "room for loan ", i);
+        host[0].take_back();
+      }
+      const uint64_t bytes = i % 8 == 7 ? last : piece;
+      const std::byte* const at = host[0].lend(to_1, bytes);
+      const uint64_t wanted = begin + i % 8 * piece;
+      if (!check(at == front + wanted, "loan ", i, " lies at ", at - front, ", not at ", wanted)) return;
+      host[0].post(to_1, bytes, {1, 1});
+      check(host[1].peek(0, message) && message.lent && message.bytes == bytes, "no loan");
+      host[1].release(0);
+    }
+  }
+}
+
 // ---- slots that pass ------------------------------------------------------------------------------------------------
 
 std::byte* put(Sleeper& from, const Bytes& data, Label label) {
@@ -679,6 +704,7 @@ int main() {
   test_wrapping();
   test_front();
   test_lent_again();
+  test_lent_around();
   test_passing();
   test_passing_one_way();
   test_passing_beside_what_is_unread();
