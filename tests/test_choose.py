@@ -15,7 +15,7 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
-from hocket.plans.lower import breadth, lower, only_round
+from hocket.plans.lower import breadth, lends, lower, only_round
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes, writers
 from hocket.tuning.topology import ANY_HOST, Host, Topology, cache_bytes
 
@@ -159,6 +159,8 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
     assert kib(segment_bytes(size, host) for size in (1, 4, 5, 64)) == [64, 64, 128, 128]
     assert kib(segment_bytes(2, host, broad, exchange=True) for broad in (1, 2, 3, 4)) == [256, 128, 85, 64]
     assert kib(segment_bytes(size, host, lent=True) for size in (1, 2, 3, 4)) == [64, 32, 64, 64]
+    smaller = [host._replace(l2=size << 10) for size in (256, 512, 1024)]
+    assert kib(segment_bytes(2, each, lent=True) for each in smaller) == kib(segment_bytes(2, each) for each in smaller)
     for copied, wanted in ((False, [16, 16, 16, 64, 64, 64]), (True, [16, 16, 64, 64, 64, 64])):
         assert kib(segment_bytes(2, host, rooted=nbytes, copied=copied) for nbytes in vectors) == wanted
         assert kib(segment_bytes(4, host, rooted=nbytes, copied=copied) for nbytes in vectors) == [
@@ -169,6 +171,12 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
             64,
             64,
         ]
+
+
+def test_two_ranks_lend_where_they_exchange_parts() -> None:
+    assert [lends(plan("all_reduce", name, 2)) for name in ("two_shot", "ring", "one_shot")] == [True, True, False]
+    assert not lends(plan("all_reduce", "two_shot", 3))
+    assert not lends(plan("reduce_scatter", "direct", 2))
 
 
 def test_with_a_large_second_level_cache_two_ranks_make_more_in_one_round() -> None:

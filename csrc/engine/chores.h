@@ -6,12 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "engine/engine.h"
 #include "engine/grain.h"
 #include "engine/reading.h"
 #include "kernels/copy.h"
+#include "kernels/reduce.h"
 
 namespace hocket {
 
@@ -32,8 +34,8 @@ class Chores {
  public:
   static constexpr uint64_t worth = 8192;  // bytes of one; what is shorter is done at once
 
-  Chores(const Program& program, GrainChoice& grain, Readings& reading)
-      : program_(program), grain_(grain), reading_(reading) {}
+  Chores(const Program& program, Grains& grains, Readings& reading)
+      : program_(program), grains_(grains), reading_(reading) {}
 
   void add(const Chore& chore) { list_[count_++] = chore; }
 
@@ -47,8 +49,10 @@ class Chores {
       whole |= list_[i].past_caches;
     }
     if (longest >= worth && !whole) {
-      if (shortest >= 2 * coarse.bytes && !grain_.is_known()) longest = try_both(longest);
-      take_turns(grain_.best(), longest, 0);
+      uint64_t bytes = longest;
+      GrainChoice& choice = find_strands(bytes) ? grains_.loops : grains_.turns;
+      if (shortest >= 2 * coarse.bytes && !choice.is_known()) longest = try_both(choice, longest);
+      take_turns(choice.best(), longest, 0);
     }
     for (size_t i = 0; i < count_; ++i) {
       if (list_[i].bytes != 0) rest(list_[i]);
@@ -57,23 +61,23 @@ class Chores {
   }
 
  private:
-  // As much in either way. What is left of the longest.
-  uint64_t try_both(uint64_t longest) {
+  // As much in either way: a long turn. What is left of the longest.
+  uint64_t try_both(GrainChoice& choice, uint64_t longest) {
     const auto timed = [&](const Grain& grain) {
       const auto begin = Clock::now();
       longest = take_turns(grain, longest, longest - coarse.bytes);
       return Clock::now() - begin;
     };
-    const bool coarse_first = grain_.coarse_first();
+    const bool coarse_first = choice.coarse_first();
     const auto first = timed(coarse_first ? coarse : fine), second = timed(coarse_first ? fine : coarse);
-    coarse_first ? grain_.tell(second, first) : grain_.tell(first, second);
+    coarse_first ? choice.tell(second, first) : choice.tell(first, second);
     return longest;
   }
 
   // Until `least`, or less than one turn more, is left of the longest: how much. A fine turn is some forty
   // nanoseconds: five more would be seen.
   uint64_t take_turns(const Grain grain, uint64_t longest, uint64_t least) {
-    if (grain.interleaves) longest -= interleave(longest - std::min(longest, least));
+    if (grain.interleaves) longest = interleave(longest, least);
     const size_t count = grain.bytes / program_.itemsize;
     for (; longest >= least + grain.bytes; longest -= grain.bytes) {
       for (size_t i = 0; i < count_; ++i) {
@@ -90,24 +94,39 @@ class Chores {
     return longest;
   }
 
-  // A sum that goes home, and what is copied beside it, in one loop: up to `most` bytes of each, and how many it was.
-  uint64_t interleave(uint64_t most) {
-    const size_t at = list_[0].k == 1 ? 1 : 0;
-    const Chore& sum = list_[at];
-    if (sum.k != 2 || sum.also == nullptr || (sum.also != sum.sources[0] && sum.also != sum.sources[1])) return 0;
-    Strands strands{sum.to, sum.also, source(sum, 0), source(sum, 1), {}, {}};
-    uint64_t bytes = most;
+  // The same of what one loop can do.
+  uint64_t interleave(uint64_t longest, uint64_t least) {
+    for (uint64_t bytes; (bytes = longest - least) >= interleaved_turn; longest -= bytes) {
+      const std::optional<Strands> strands = find_strands(bytes);
+      if (!strands) break;
+      program_.kernels.interleave(*strands, bytes);
+      for (size_t i = 0; i < count_; ++i) {
+        if (list_[i].bytes >= bytes) advance(list_[i], bytes);
+      }
+    }
+    return longest;
+  }
+
+  // A sum that goes home, and what is copied before and after it, where that is all but for what is less than a turn.
+  // As many `bytes` as all of them have, of no more.
+  std::optional<Strands> find_strands(uint64_t& bytes) const {
+    Strands found{};
     for (size_t i = 0; i < count_; ++i) {
       const Chore& c = list_[i];
+      if (c.bytes < interleaved_turn) continue;
       bytes = std::min(bytes, c.bytes);
-      if (i == at) continue;
-      if (c.k != 1 || c.also != nullptr || c.to == source(c, 0) || i > at + 1) return 0;
-      (i < at ? strands.before : strands.after) = {c.to, source(c, 0)};
+      Strands::Copy& copy = found.to == nullptr ? found.before : found.after;
+      if (c.k == 1 && c.also == nullptr && c.to != source(c, 0) && copy.to == nullptr) {
+        copy = {c.to, source(c, 0)};
+      } else if (c.k == 2 && (c.also == c.sources[0] || c.also == c.sources[1]) && found.to == nullptr) {
+        found.to = c.to, found.also = c.also, found.divisor = c.divisor;
+        found.left = source(c, 0), found.right = source(c, 1);
+      } else {
+        return std::nullopt;
+      }
     }
     bytes -= bytes % interleaved_turn;
-    program_.kernels.interleave(strands, bytes, sum.divisor);
-    for (size_t i = 0; i < count_; ++i) advance(list_[i], bytes);
-    return bytes;
+    return found.to != nullptr ? std::optional(found) : std::nullopt;
   }
 
   // What is folded goes past the caches by blocks that are still in one: where it goes beside, or here.
@@ -154,7 +173,7 @@ class Chores {
   }
 
   const Program& program_;
-  GrainChoice& grain_;
+  Grains& grains_;
   Readings& reading_;
   std::array<Chore, 3> list_;
   size_t count_ = 0;

@@ -30,7 +30,7 @@ class Run {
         deadline_(deadline),
         wait_(port, deadline, waited),
         touched_(touched),
-        chores_(program, port.grain, port.reading) {
+        chores_(program, port.grains, port.reading) {
     if (port.listens) ahead_.emplace(receives_);
     for (Protocol& protocol : program.protocols) {
       protocol.kind = Protocol::unknown;

@@ -13,8 +13,8 @@
 
 namespace hocket {
 
-// Bytes of each chore in a turn, how it copies them, and whether one loop makes all turns, where there is one for what
-// is to be done (kernels/reduce.h).
+// Bytes of each chore in a turn, how it copies them, and whether all turns are one loop, where there is one for what is
+// to be done (kernels/reduce.h).
 struct Grain {
   uint64_t bytes;
   void (*copy)(std::byte*, const std::byte*, size_t);
@@ -36,15 +36,16 @@ class GrainChoice {
   bool is_known() const { return trials_ == trials; }
   const Grain& best() const { return *best_; }
 
-  // Which is to be done first, so that neither gains by that.
-  bool coarse_first() const { return is_half_; }
+  // Which is to be done first, so that neither gains by that: in turns, and the other way round in the next trial,
+  // since chores may be of two kinds in turns, too.
+  bool coarse_first() const { return is_second_ == (trials_ % 2 == 0); }
 
-  // What as many bytes of one chore took in either way: two such make a trial, one of each order.
+  // What as many bytes of one chore took in either way: two such make a trial, one in each order.
   void tell(Clock::duration of_fine, Clock::duration of_coarse) {
     if (is_known()) return;
     of_fine_ += of_fine, of_coarse_ += of_coarse;
-    is_half_ = !is_half_;
-    if (is_half_) return;
+    is_second_ = !is_second_;
+    if (is_second_) return;
     ratios_[trials_++] = std::chrono::duration<double>(std::exchange(of_coarse_, {})) /
                          std::max(std::exchange(of_fine_, {}), Clock::duration(1));
     if (!is_known()) return;
@@ -57,8 +58,13 @@ class GrainChoice {
   std::array<double, trials> ratios_{};
   int trials_ = 0;
   Clock::duration of_fine_{}, of_coarse_{};
-  bool is_half_ = false;
+  bool is_second_ = false;
   const Grain* best_ = &fine;
+};
+
+// Of what one loop can do, and of what takes turns call by call.
+struct Grains {
+  GrainChoice loops, turns;
 };
 
 }  // namespace hocket

@@ -35,7 +35,7 @@ struct Message {
 class Port : public Waiter {
  public:
   // How what is done with its messages takes turns, and how what has come is copied.
-  GrainChoice grain;
+  Grains grains;
   Readings reading;
   // What may be offered.
   enum Offers { nothing_offered, what_is_faster, all_offered } offering = what_is_faster;

@@ -3,7 +3,8 @@
 A part goes out in segments, each is folded, and its sum comes back: in the part's slot where that was lent, else as an
 answer. Room in a ring is free when the message there has been read, and fetched again where it was lent, and all before
 it are free; a message does not wrap, and where nothing is under way the next one may lie anywhere. What is lent may go
-around in a part of the ring. Each rank sends in the order of its sends and receives in that of its receives, (step + segment, step), as the engine does.
+around in a part of the ring. Each rank sends in the order of its sends and receives in that of its receives, (step +
+segment, step), as the engine does.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ inline std::vector<End> play(
     Memory& m = ranks[rank];
     auto* out = reinterpret_cast<std::byte*>(m.out.data());
     const auto* inp = c.in_place ? out : reinterpret_cast<const std::byte*>(m.inp.data());
-    if (c.coarse) settle_on_coarse(port.grain);
+    if (c.coarse) settle_on_coarse(port.grains.loops), settle_on_coarse(port.grains.turns);
     port.offering = offers;
     for (int call = 1; call <= c.calls; ++call) {
       port.enter(out);

@@ -140,7 +140,7 @@ class FakePort : public Port {
   FakePort(World& world, int rank, End& end) : world_(world), rank_(rank), end_(end) {
     listens = world.weather_.landings != 0;
   }
-  ~FakePort() override { end_.chose = grain.is_known(); }
+  ~FakePort() override { end_.chose = grains.loops.is_known(); }
 
   std::byte* reserve(Peers peers, uint64_t bytes) override {
     const uint64_t staged = world_.staged_[rank_];

@@ -106,9 +106,10 @@ void test_grain_choice() {
     GrainChoice choice;
     for (int i = 0; i < GrainChoice::trials; ++i) {
       check(!choice.is_known() && &choice.best() == &fine, "chosen after ", i, " trials");
-      for (const bool second : {false, true}) {
-        check(choice.coarse_first() == second, "the same is first");
-        choice.tell(nanoseconds(i < faster ? of_fine : 1000), nanoseconds(i < faster ? of_coarse : 1000));
+      const nanoseconds for_fine(i < faster ? of_fine : 1000), for_coarse(i < faster ? of_coarse : 1000);
+      for (const bool second : {false, true}) {  // of which only both together tell which is faster
+        check(choice.coarse_first() == (second == (i % 2 == 0)), "the same is first");
+        choice.tell(for_fine * (second ? 2 : 0), for_coarse * (second ? 0 : 2));
       }
     }
     check(choice.is_known(), "not chosen");
@@ -276,10 +277,11 @@ void test_results_on_trial() {
   }
 }
 
-// Where each fold of `rank` has written, and how much: to its output, or elsewhere.
+// Where each fold of `rank` has written, and how much: to its output, or elsewhere; and how much of that in loops with
+// copies.
 struct Made {
   const Words* output;
-  uint64_t there = 0, elsewhere = 0;
+  uint64_t there = 0, elsewhere = 0, in_loops = 0;
 };
 Made* made = nullptr;
 Kernels made_by{};
@@ -296,9 +298,10 @@ void note_fold(void* dst, void* also, const void* const* sources, size_t k, size
   made_by.fold(dst, also, sources, k, count, divisor);
 }
 
-void note_interleave(const Strands& strands, size_t bytes, uint64_t divisor) {
+void note_interleave(const Strands& strands, size_t bytes) {
   note(strands.to, bytes / 8);
-  made_by.interleave(strands, bytes, divisor);
+  made->in_loops += bytes / 8;
+  made_by.interleave(strands, bytes);
 }
 
 // A sum that goes past the caches is made elsewhere, and copied from there; any other one is made where it goes: one in
@@ -328,6 +331,22 @@ void test_where_sums_are_made() {
   }
   check(sums(one_shot(3), beyond_caches, false, 0) == string("elsewhere"), "what stays goes through them");
   check(sums(one_shot(3), beyond_caches, true, 0) == string("there"), "what is made in place goes past them");
+}
+
+// A sum that goes home is made in one loop with what is copied beside it, in long parts at least.
+void test_sums_in_loops() {
+  for (const bool in_place : {false, true}) {
+    Case c{.plan = two_shot(2), .sizes = {40000, 39999}, .in_place = in_place, .segments = 4};
+    c.weather = {.seed = kSeed, .loans = 100, .crowded = false};
+    std::vector<Program> programs = programs_of(c);
+    std::vector<Memory> ranks = draw(c);
+    Made found{&ranks[0].out};
+    made = &found;
+    made_by = std::exchange(programs[0].kernels, {note_fold, note_interleave});
+    play(c, programs, ranks, Port::nothing_offered);
+    check(ranks[0] == expected(c)[0], c, "has the wrong result");
+    check(found.there == c.sizes[0] && found.in_loops > 0, c, found.in_loops, " of ", found.there, " made in loops");
+  }
 }
 
 // What goes past the caches: what is made of the output and stays, unless it is read there by more than the message
@@ -874,6 +893,7 @@ int main() {
   test_past_caches_on_trial();
   test_results_on_trial();
   test_where_sums_are_made();
+  test_sums_in_loops();
   test_what_is_unread();
   test_empty();
   test_barrier();

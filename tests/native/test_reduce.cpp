@@ -307,17 +307,17 @@ void run_interleaved(Dtype dtype, Op op, const Case& c, bool copies_before, bool
   const std::vector<Bytes> data{draw<T>(c.count), draw<T>(c.count)}, copied{draw<T>(c.count), draw<T>(c.count)};
   const Bytes expected = naive<T>(op, data, c.count, c.divisor);
   for (const Isa isa : isas()) {
-    std::vector<Buffer> buffers(data.begin(), data.end()), froms(copied.begin(), copied.end()),
-        tos(2, Buffer(Bytes(expected.size())));
+    std::vector<Buffer> buffers(data.begin(), data.end()), given(copied.begin(), copied.end()),
+        taken(2, Buffer(Bytes(expected.size())));
     Buffer own(Bytes(expected.size())), folded(Bytes(expected.size()));
     const Kernels kernels = find_kernels(dtype, op, isa);
     const void* sources[] = {buffers[0].data(), buffers[1].data()};
     kernels.fold(folded.data(), nullptr, sources, 2, c.count, c.divisor);
     Buffer& dst = c.dst_is >= 0 ? buffers[c.dst_is] : own;
-    Strands strands{dst.data(), buffers[c.also_is].data(), buffers[0].data(), buffers[1].data(), {}, {}};
-    if (copies_before) strands.before = {tos[0].data(), froms[0].data()};
-    if (copies_after) strands.after = {tos[1].data(), froms[1].data()};
-    kernels.interleave(strands, expected.size(), c.divisor);
+    Strands strands{dst.data(), buffers[c.also_is].data(), buffers[0].data(), buffers[1].data(), c.divisor, {}, {}};
+    if (copies_before) strands.before = {taken[0].data(), given[0].data()};
+    if (copies_after) strands.after = {taken[1].data(), given[1].data()};
+    kernels.interleave(strands, expected.size());
     check(same_parts<T>(dst.content(), expected), dtype, op, isa, c, "interleaved differs from the naive fold");
     check(is_loose(dtype, op) ? same_parts<T>(dst.content(), folded.content()) : dst.content() == folded.content(),
           dtype, op, isa, c, "interleaved differs from the fold");
@@ -326,8 +326,8 @@ void run_interleaved(Dtype dtype, Op op, const Case& c, bool copies_before, bool
     if (left != c.dst_is) check(buffers[left].content() == data[left], dtype, op, isa, c, "wrote a source");
     for (int i = 0; i < 2; ++i) {
       const bool copies = i == 0 ? copies_before : copies_after;
-      check(tos[i].content() == (copies ? copied[i] : Bytes(expected.size())), dtype, op, isa, c, "copied wrongly");
-      check(froms[i].content() == copied[i], dtype, op, isa, c, "wrote what is copied");
+      check(taken[i].content() == (copies ? copied[i] : Bytes(expected.size())), dtype, op, isa, c, "copied wrongly");
+      check(given[i].content() == copied[i], dtype, op, isa, c, "wrote what is copied");
     }
   }
 }

@@ -199,9 +199,18 @@ void test_lent_again() {
 }
 
 // What is lent goes around in half of the ring, if sixteen such would fill all of it: behind the front, and the first
-// eight leave no room for a ninth.
+// eight leave no room for a ninth. What is longer goes around in all of it.
 void test_lent_around() {
   constexpr uint64_t slots = 1 << 20, piece = slots / 16, begin = 64 << 10;
+  {
+    Host host(2, slots);
+    const std::vector<int32_t> to_1{1};
+    const std::byte* const front = host[0].reserve(to_1, 64);
+    for (uint64_t at = begin; at + 2 * piece <= slots; at += 2 * piece) {
+      check(host[0].lend(to_1, 2 * piece) == front + at, "a long loan is not at ", at);
+      host[0].post(to_1, 2 * piece, {1, 1});
+    }
+  }
   for (const uint64_t last : {piece, piece - 64}) {
     Host host(2, slots);
     const std::vector<int32_t> to_1{1};

@@ -94,9 +94,9 @@ std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
 std::byte* Channels::reserve_slots(Peers peers, uint64_t bytes) {
   turn(bytes);
   uint64_t begin = head_;
-  // A message does not wrap. What is lent and short goes around in half a ring, so that more of the caches is left.
-  const uint64_t first = kind_ == Descriptor::lent && 16 * bytes <= slots_ ? front_ : 0;
-  const uint64_t end = first == 0 ? slots_ : first + slots_ / 2;
+  // A message does not wrap. What is lent and short does not in half of the ring, so that more of the caches is left.
+  const bool halves = kind_ == Descriptor::lent && 16 * bytes <= slots_;
+  const uint64_t first = halves ? front_ : 0, end = halves ? front_ + slots_ / 2 : slots_;
   if (begin % slots_ + bytes > end) begin = round_up(begin - first, slots_) + first;
   reserved_ = begin;
   if (!room(peers, begin + round_up(bytes, line))) return nullptr;

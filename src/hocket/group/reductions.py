@@ -46,8 +46,8 @@ class Reductions(Member):
 
         `x` has the same shape and dtype on all ranks, and so has the result. `op` is "sum", "mean", "product", "min",
         "max", "band", "bor", "bxor", "land", "lor", "lxor", a binary NumPy ufunc, or a callable `f(a, b, out)`; see
-        `hocket.arrays.ops`. All ranks get the same bits, in every run and for every size of the message;
-        `order="any"` gives up the last of these for speed.
+        `hocket.arrays.ops`. All ranks get the same bits, in every run (where two NaNs meet, either may be left) and for
+        every size of the message; `order="any"` gives up the last of these for speed.
         """
         key = CacheKey(ALL_REDUCE, x, op, out, 0)
         return self._go.do(

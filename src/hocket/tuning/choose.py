@@ -159,8 +159,8 @@ def segment_bytes(
     it is where the whole is `copied` from a root, on processors with a large second-level cache. There two ranks have
     short messages for what is short, and else such as are worth reading several pages at once (decision 36).
 
-    Slots that two ranks have `lent` come home and are lent again: there messages are so short that half of the slots
-    will do, where more of the second-level cache is for vectors then (decision 26).
+    Slots that two ranks may have `lent` come home, and are lent again. On processors with a large second-level cache
+    their messages are so short that half of the slots will do: more of the cache is for vectors then (decision 26).
     """
     host = host or this_host()
     slots, large = slots_bytes(size, host), host.l2 > LARGE
