@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,8 @@ from hocket.plans.algorithms import ALGORITHMS, plan
 from hocket.plans.check import check
 from hocket.plans.collectives import find
 from hocket.plans.interpret import interpret
-from hocket.plans.lower import breadth, lends, lower, only_round
+from hocket.plans.lower import NotInPlace, breadth, lower, only_round
+from hocket.plans.program import NOTHING
 from hocket.tuning.choose import choose, segment_bytes, slots_bytes, writers
 from hocket.tuning.topology import ANY_HOST, Host, Topology, cache_bytes
 
@@ -173,10 +175,21 @@ def test_where_the_second_level_cache_is_large_slots_are_few_and_messages_short(
         ]
 
 
-def test_two_ranks_lend_where_they_exchange_parts() -> None:
-    assert [lends(plan("all_reduce", name, 2)) for name in ("two_shot", "ring", "one_shot")] == [True, True, False]
-    assert not lends(plan("all_reduce", "two_shot", 3))
-    assert not lends(plan("reduce_scatter", "direct", 2))
+def test_two_ranks_both_lend_or_neither() -> None:
+    """By which they choose how long messages are, whether or not either of them works in place."""
+    lent = set()
+    for collective, name in ALGORITHMS:
+        for spans, places in product((False, True), ((0, 0), (0, 1))):
+            homes = set()
+            with suppress(ValueError):  # not for two ranks
+                value = plan(collective, name, 2, places=places)
+                for rank, in_place in product(range(2), (False, True)):
+                    with suppress(NotInPlace):
+                        sends = lower(value, rank, in_place=in_place, spans=spans).sends
+                        homes.add(any(send.home != NOTHING for send in sends))
+            assert len(homes) < 2, (collective, name, spans)
+            lent |= {name} if True in homes else set()
+    assert {"two_shot", "ring"} <= lent
 
 
 def test_with_a_large_second_level_cache_two_ranks_make_more_in_one_round() -> None:

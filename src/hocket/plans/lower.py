@@ -79,11 +79,6 @@ def breadth(plan: Plan, *, spans: bool) -> int:
     return most
 
 
-def lends(plan: Plan) -> bool:
-    """Whether both of two ranks may lend the other one their slots, for sums to come home in."""
-    return plan.size == 2 and all(any(send.home != NOTHING for send in lower(plan, rank).sends) for rank in range(2))
-
-
 class Round(NamedTuple):
     """What goes between ranks in the only round of a plan: `both` ways between some two of them; whether some of it is
     `folded` where it arrives; whether nobody sends another more than a `part` of the vector; and which ranks are the

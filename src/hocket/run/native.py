@@ -16,9 +16,9 @@ from ..arrays.buffers import Buffers
 from ..arrays.ops import DTYPES, Op
 from ..cores import node_here
 from ..errors import RendezvousError
-from ..plans.lower import NotInPlace, breadth, lends, lower, only_round
+from ..plans.lower import NotInPlace, breadth, lower, only_round
 from ..plans.plan import Plan
-from ..plans.program import Rows, Share
+from ..plans.program import NOTHING, Rows, Share
 from ..tuning.choose import segment_bytes, slots_bytes, writers
 from ..tuning.topology import ANY_HOST, Topology, this_host
 from .arena import Arena
@@ -74,7 +74,6 @@ class Native:
         self.meters: dict[tuple[str, str], Meter] = {}  # by collective and algorithm
         self._breadth = lru_cache(MOST_SHARES)(breadth)
         self._only_round = lru_cache(MOST_SHARES)(only_round)
-        self._lends = lru_cache(MOST_SHARES)(lends)
         self._lowers_in_place = lru_cache(MOST_PROGRAMS)(partial(_lowers_in_place, self._lower))
         try:  # last: its thread is not to outlive an interrupt in what would follow
             self.endpoint = Endpoint(
@@ -131,10 +130,11 @@ class Native:
     ) -> tuple[Program, int]:
         itemsize = signature.dtype.itemsize
         # A span is one message, which must not be cut: what begins in the middle of it would be cut elsewhere.
-        custom = op is not None and op.function is not None
-        segment = partial(self._segment, plan, nbytes=signature.nbytes, custom=custom)
-        spans = max(signature.nbytes, 1) <= segment(1, spans=True)
+        spans = max(signature.nbytes, 1) <= self._segment(plan, 1, signature.nbytes, spans=True)
         share = self._lower(plan, in_place=in_place, spans=spans)
+        # Of both ranks or of neither, in place or not. A function of the caller's takes no turns, and calls are long.
+        comes_home = any(send.home != NOTHING for send in share.sends)
+        lent = comes_home and not spans and (op is None or op.function is None)
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
             coming = Signature(signature.collective, signature.dtype, (sum(received),), sizes=received)
@@ -147,7 +147,7 @@ class Native:
             rows.sends,
             rows.receives,
             *self._strangers(rows, signals),
-            segment=segment(1 if spans else itemsize, spans=spans),
+            segment=self._segment(plan, 1 if spans else itemsize, signature.nbytes, spans=spans, lent=lent),
             tmp_bytes=rows.tmp_bytes,
             itemsize=itemsize,
             divisor=self.size if op and op.mean else 1,
@@ -165,17 +165,18 @@ class Native:
         )
         return program, signature.fingerprint(plan)
 
-    def _segment(self, plan: Plan, itemsize: int, nbytes: int, *, spans: bool, custom: bool) -> int:
+    def _segment(self, plan: Plan, itemsize: int, nbytes: int, *, spans: bool, lent: bool = False) -> int:
         """The same on every rank, as the plan, its vector, operator and the topology are. It cuts no element:
         ValueError where it must."""
         host, broad, single = self.topology.host, self._breadth(plan, spans=spans), None
-        if alone := self.topology.hosts == 1 and self.size <= host.cores:  # with a core each
+        if alone := self.topology.hosts == 1 and self.size <= host.cores:  # a core each
             single = self._only_round(plan)
         exchange = single is not None and single.both
         rooted = nbytes if single is not None and not exchange else 0
         copied = single is not None and not (single.folded or single.part)
-        lent = alone and single is None and not custom and self._lends(plan)
-        most = segment_bytes(self.size, host, broad, exchange=exchange, rooted=rooted, copied=copied, lent=lent)
+        most = segment_bytes(
+            self.size, host, broad, exchange=exchange, rooted=rooted, copied=copied, lent=lent and alone
+        )
         unit = math.lcm(64, max(itemsize, 1))
         if unit > most and most % max(itemsize, 1):
             raise ValueError(f"elements of {itemsize} bytes do not fit into messages of {most}: give smaller rows")
