@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "engine/engine.h"
 #include "engine/grain.h"
@@ -49,8 +48,7 @@ class Chores {
       whole |= list_[i].past_caches;
     }
     if (longest >= worth && !whole) {
-      uint64_t bytes = longest;
-      GrainChoice& choice = find_strands(bytes) ? grains_.loops : grains_.turns;
+      GrainChoice& choice = find_strands() ? grains_.loops : grains_.turns;
       if (shortest >= 2 * coarse.bytes && !choice.is_known()) longest = try_both(choice, longest);
       take_turns(choice.best(), longest, 0);
     }
@@ -96,25 +94,28 @@ class Chores {
 
   // The same of what one loop can do.
   uint64_t interleave(uint64_t longest, uint64_t least) {
-    for (uint64_t bytes; (bytes = longest - least) >= interleaved_turn; longest -= bytes) {
-      const std::optional<Strands> strands = find_strands(bytes);
+    while (longest >= least + interleaved_turn) {
+      std::optional<Strands> strands = find_strands();
       if (!strands) break;
-      program_.kernels.interleave(*strands, bytes);
+      strands->bytes = std::min(strands->bytes, longest - least) / interleaved_turn * interleaved_turn;
+      program_.kernels.interleave(*strands);
       for (size_t i = 0; i < count_; ++i) {
-        if (list_[i].bytes >= bytes) advance(list_[i], bytes);
+        if (list_[i].bytes >= interleaved_turn) advance(list_[i], strands->bytes);
       }
+      longest -= strands->bytes;
     }
     return longest;
   }
 
-  // A sum that goes home, and what is copied before and after it, where that is all but for what is less than a turn.
-  // As many `bytes` as all of them have, of no more.
-  std::optional<Strands> find_strands(uint64_t& bytes) const {
+  // A sum that goes home, and what is copied before and after it, where that is all but for what is less than a turn:
+  // as much as all of them have.
+  std::optional<Strands> find_strands() const {
     Strands found{};
+    found.bytes = SIZE_MAX;
     for (size_t i = 0; i < count_; ++i) {
       const Chore& c = list_[i];
       if (c.bytes < interleaved_turn) continue;
-      bytes = std::min(bytes, c.bytes);
+      found.bytes = std::min(found.bytes, c.bytes);
       Strands::Copy& copy = found.to == nullptr ? found.before : found.after;
       if (c.k == 1 && c.also == nullptr && c.to != source(c, 0) && copy.to == nullptr) {
         copy = {c.to, source(c, 0)};
@@ -125,19 +126,18 @@ class Chores {
         return std::nullopt;
       }
     }
-    bytes -= bytes % interleaved_turn;
     return found.to != nullptr ? std::optional(found) : std::nullopt;
   }
 
   // What is folded goes past the caches by blocks that are still in one: where it goes beside, or here.
   void fold_past_caches(Chore& c) {
     alignas(64) std::array<std::byte, 16 << 10> block;
-    for (uint64_t n = 0; c.bytes != 0; c.bytes -= n) {
-      n = std::min<uint64_t>(c.bytes, block.size());
-      std::byte* const made = c.also != nullptr ? std::exchange(c.also, c.also + n) : block.data();
+    while (c.bytes != 0) {
+      const uint64_t n = std::min<uint64_t>(c.bytes, block.size());
+      std::byte* const made = c.also != nullptr ? c.also : block.data();
       program_.kernels.fold(made, nullptr, c.sources, c.k, n / program_.itemsize, c.divisor);
-      copy_past_caches(std::exchange(c.to, c.to + n), made, n);
-      for (size_t j = 0; j < c.k; ++j) c.sources[j] = source(c, j) + n;
+      copy_past_caches(c.to, made, n);
+      advance(c, n);
     }
   }
 

@@ -27,7 +27,8 @@ inline constexpr Grain fine{1 << 10, copy_short, true};
 inline constexpr Grain coarse{16 << 10, copy_bytes, false};
 
 // Which of the two is faster is a matter of the processor. Each rank finds it for itself, while it makes its calls: it
-// is only the order in which memory is worked on, and no bit of a result depends on it.
+// is only the order in which memory is worked on, and no bit of a result depends on it, but for which of two NaNs is
+// left.
 class GrainChoice {
  public:
   static constexpr int trials = 31;

@@ -20,8 +20,8 @@ inline constexpr size_t kOps = 10;
 // NaN in the result. Integers wrap around. land, lor and lxor take nonzero (NaN too) as true and give 0 or 1.
 using Fold = void (*)(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor);
 
-// A fold of two into two places, and copies beside it, all of so many bytes. `also` is one of the sources, `to` may be
-// the other one; nothing else may overlap. No copy: its `to` is null.
+// A fold of two into two places, and copies beside it, all of so many bytes, a multiple of a turn. `also` is one of the
+// sources, `to` may be the other one; nothing else may overlap. No copy: its `to` is null.
 struct Strands {
   struct Copy {
     std::byte* to = nullptr;
@@ -31,13 +31,14 @@ struct Strands {
   const std::byte *left, *right;
   uint64_t divisor;
   Copy before, after;
+  size_t bytes;
 };
 
 // Does that in turns of a few lines: what comes from another core's cache is on its way while what is near is worked
 // on. In one loop, since how many lines are on their way at a time is a matter of how few instructions there are for
 // each. The bits are those of the fold; of two NaNs either may be left.
-using Interleave = void (*)(const Strands&, size_t bytes);
-inline constexpr size_t interleaved_turn = 512;  // bytes, of which there must be a multiple
+using Interleave = void (*)(const Strands&);
+inline constexpr size_t interleaved_turn = 512;  // bytes
 
 struct Kernels {
   Fold fold;

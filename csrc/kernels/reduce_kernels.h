@@ -195,12 +195,12 @@ inline void copy_turn(std::byte* to, const std::byte* from) {
 }
 
 template <class F, class O>
-void interleave(const Strands& strands, size_t bytes) {
+void interleave(const Strands& strands) {
   static_assert(interleaved_turn % (4 * F::kStride) == 0 && interleaved_turn % kBytes == 0);
   const Strands s = strands;  // what is written might be memory of theirs, for all that the compiler knows
   const typename F::Divisor by(s.divisor);
   const auto* division = s.divisor > 1 ? &by : nullptr;
-  for (size_t at = 0; at < bytes; at += interleaved_turn) {
+  for (size_t at = 0; at < s.bytes; at += interleaved_turn) {
     if (s.before.to != nullptr) copy_turn<interleaved_turn>(s.before.to + at, s.before.from + at);
     for (size_t i = at; i < at + interleaved_turn; i += 4 * F::kStride) {
       const auto fetch = [&](size_t j, size_t n) { return F::load((j == 0 ? s.left : s.right) + i + n * F::kStride); };

@@ -100,7 +100,9 @@ class Lending:
             if head % self.slots + bytes_ > end:
                 begin = -(-(head - first) // self.slots) * self.slots + first
             tail = held[0][0] if held else head
-            if begin + bytes_ - tail <= self.slots:
+            has_room = begin + bytes_ - tail <= self.slots
+            assert held or has_room, f"an empty ring has no room for {label} behind {head}"
+            if has_room:
                 base = tail // self.slots * self.slots  # only what lies between is of matter
                 moved = tuple((at - base, number) for at, number in (*held, (begin, mine.sent)))
                 yield label, sent._replace(head=begin + bytes_ - base, held=moved)

@@ -31,6 +31,13 @@ def test_what_is_lent_goes_around_in_half_of_the_ring(ways: tuple[str, str]) -> 
         assert not walk.complaint, (parts, walk)
 
 
+def test_what_is_lent_does_not_go_around_in_too_little_of_the_ring() -> None:
+    """Where that begins so late that what is left unused in front of it and the message are more than a ring."""
+    model = Lending((PARTS[0], PARTS[0]), (LENDS, LENDS), 4 * FULL, around=(2 * FULL + 1, 3 * FULL))
+    with pytest.raises(AssertionError, match="an empty ring has no room"):
+        explore(model.starts(), model.after, model.wrong)
+
+
 def test_what_has_come_home_is_fetched_before_its_turn() -> None:
     """Else a rank whose ring is full of it waits for room, and cannot send what its turn waits for."""
     model = Lending((PARTS[0], PARTS[0]), (LENDS, LENDS), 2 * FULL, "fetches in its turn")

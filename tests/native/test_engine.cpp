@@ -298,10 +298,10 @@ void note_fold(void* dst, void* also, const void* const* sources, size_t k, size
   made_by.fold(dst, also, sources, k, count, divisor);
 }
 
-void note_interleave(const Strands& strands, size_t bytes) {
-  note(strands.to, bytes / 8);
-  made->in_loops += bytes / 8;
-  made_by.interleave(strands, bytes);
+void note_interleave(const Strands& strands) {
+  note(strands.to, strands.bytes / 8);
+  made->in_loops += strands.bytes / 8;
+  made_by.interleave(strands);
 }
 
 // A sum that goes past the caches is made elsewhere, and copied from there; any other one is made where it goes: one in

@@ -314,10 +314,11 @@ void run_interleaved(Dtype dtype, Op op, const Case& c, bool copies_before, bool
     const void* sources[] = {buffers[0].data(), buffers[1].data()};
     kernels.fold(folded.data(), nullptr, sources, 2, c.count, c.divisor);
     Buffer& dst = c.dst_is >= 0 ? buffers[c.dst_is] : own;
-    Strands strands{dst.data(), buffers[c.also_is].data(), buffers[0].data(), buffers[1].data(), c.divisor, {}, {}};
+    Strands strands{dst.data(),     buffers[c.also_is].data(), buffers[0].data(), buffers[1].data(), c.divisor, {}, {},
+                    expected.size()};
     if (copies_before) strands.before = {taken[0].data(), given[0].data()};
     if (copies_after) strands.after = {taken[1].data(), given[1].data()};
-    kernels.interleave(strands, expected.size());
+    kernels.interleave(strands);
     check(same_parts<T>(dst.content(), expected), dtype, op, isa, c, "interleaved differs from the naive fold");
     check(is_loose(dtype, op) ? same_parts<T>(dst.content(), folded.content()) : dst.content() == folded.content(),
           dtype, op, isa, c, "interleaved differs from the fold");

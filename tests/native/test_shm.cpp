@@ -482,8 +482,8 @@ void test_anything() {
   }
 }
 
-// A ring that holds no more than eight messages, which is what it takes to lend: whatever each of the two does, and
-// wherever the ring ends.
+// A ring that holds no more than eight messages, which is what it takes to lend, and one of which half does: whatever
+// each of the two does, and wherever the ring ends.
 void test_loans() {
   uint64_t seed = kSeed;
   for (const auto make : {two_shot, ring}) {
@@ -495,7 +495,9 @@ void test_loans() {
           Case c{make(2), {longest, mix(seed, 3) % (longest + 1)}, variant % 2 == 1, segments, {.seed = seed}};
           if (variant % 3 == 0) std::swap(c.sizes[0], c.sizes[1]);
           c.calls = 10;
-          test_case(c, 8 * segment_of(c.sizes, segments), views, stages);
+          for (const uint64_t messages : {8, 16}) {
+            test_case(c, messages * segment_of(c.sizes, segments), views, stages);
+          }
         }
       }
     }

@@ -94,7 +94,7 @@ std::byte* Channels::reserve(Peers peers, uint64_t bytes) {
 std::byte* Channels::reserve_slots(Peers peers, uint64_t bytes) {
   turn(bytes);
   uint64_t begin = head_;
-  // A message does not wrap. What is lent and short does not in half of the ring, so that more of the caches is left.
+  // A message does not wrap. What is lent and short goes around in half of the ring: more of the caches is left then.
   const bool halves = kind_ == Descriptor::lent && 16 * bytes <= slots_;
   const uint64_t first = halves ? front_ : 0, end = halves ? front_ + slots_ / 2 : slots_;
   if (begin % slots_ + bytes > end) begin = round_up(begin - first, slots_) + first;

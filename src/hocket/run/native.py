@@ -134,7 +134,8 @@ class Native:
         share = self._lower(plan, in_place=in_place, spans=spans)
         # Of both ranks or of neither, in place or not. A function of the caller's takes no turns, and calls are long.
         comes_home = any(send.home != NOTHING for send in share.sends)
-        lent = comes_home and not spans and (op is None or op.function is None)
+        custom = _custom(op, signature.dtype)
+        lent = comes_home and not spans and custom is None
         inp = out = signature.chunk_sizes(plan.chunks, self.size)
         if received is not None:
             coming = Signature(signature.collective, signature.dtype, (sum(received),), sizes=received)
@@ -156,7 +157,7 @@ class Native:
             writers=writers(self.topology, self.rank, single.receivers if single else ()),
             dtype=DTYPES.get(signature.dtype, 0),  # of no matter to a custom operator
             op=op.code if op else -1,
-            custom=_custom(op, signature.dtype),
+            custom=custom,
             text=f"{signature.said_of(plan)}\n{signature.note}",
             meter=self.meters.setdefault((plan.collective, plan.algorithm), Meter(self.traffic)),
             bytes=signature.nbytes,
