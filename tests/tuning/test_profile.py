@@ -19,7 +19,7 @@ from hocket.tuning.choose import candidates, choose
 from hocket.tuning.costs import Costs
 from hocket.tuning.predict import MOST, cluster_of, predict
 from hocket.tuning.profile import Profile, Regime
-from hocket.tuning.saved import FORMAT, file_of, found, load, save
+from hocket.tuning.saved import FORMAT, file_of, found, load, machine, save
 from hocket.tuning.simulate import simulate
 from hocket.tuning.spec import cluster
 from hocket.tuning.topology import Topology
@@ -48,6 +48,22 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
         save(path, PROFILE, {"what JSON has not": object()})
     assert path.read_bytes() == before
     assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_processors_of_one_name_are_told_apart_by_their_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def cpuinfo(family: str) -> str:
+        return f"processor\t: 0\ncpu family\t: {family}\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\ncpu family\t: 6\n"
+
+    said, places = {}, set()
+    for family in ("25", "26"):
+        monkeypatch.setattr(Path, "read_text", lambda _, family=family: cpuinfo(family))
+        said[family] = machine()
+        places.add(file_of(tmp_path))
+    assert {family: each["family"] for family, each in said.items()} == {"25": "25", "26": "26"}
+    assert {each["processor"] for each in said.values()} == {"AMD EPYC"}
+    assert len(places) == 2
+    monkeypatch.setattr(Path, "read_text", lambda _: "CPU part\t: 0xd40\n")  # as on arm
+    assert machine()["family"] == ""
 
 
 def spoilt(**changed: Any) -> str:

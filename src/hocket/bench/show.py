@@ -114,10 +114,12 @@ def cell(row: Row, best: float) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on. Virtual processors of one name differ in what they are, as their caches tell."""
+    """What the figures were taken on. Virtual processors of one name differ in what they are, as their family and
+    caches tell: a Zen 4 may be an "AMD EPYC" as well as a Zen 5."""
     known = saved.machine()
+    family = f"family {known['family']}, " if known["family"] else ""
     return {
-        "processor": f"{known['processor']} ({binary(known['l2'])} L2)",
+        "processor": f"{known['processor']} ({family}{binary(known['l2'])} L2)",
         "cores": len(os.sched_getaffinity(0)),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

@@ -32,8 +32,13 @@ def machine(host: Host | None = None) -> dict[str, Any]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         text = ""
-    model = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
-    return {"processor": model[1] if model else os.uname().machine, "cores": host.cores, "l2": host.l2}
+    model, family = (re.search(rf"^{of}\s*: (.*)", text, re.MULTILINE) for of in ("model name", "cpu family"))
+    return {
+        "processor": model[1] if model else os.uname().machine,
+        "family": family[1] if family else "",
+        "cores": host.cores,
+        "l2": host.l2,
+    }
 
 
 def fingerprint(facts: dict[str, Any] | None = None) -> str:
