@@ -13,13 +13,14 @@ import pytest
 from hocket._core import Program
 from hocket.run import native
 from hocket.tuning import choose, topology
-from worlds import Worlds
+from worlds import World
 
 KIB = 1 << 10
 MIB = KIB * KIB
+Own = Callable[[int], World]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def transport() -> str:
     """Nothing is lent over another one."""
     return "shm"
@@ -70,8 +71,8 @@ def told(group: Any, l2: int, cores: int) -> dict[str, int]:
         (512 * KIB, 2, 64, 64),
     ],
 )
-def test_sums_that_come_home_have_short_messages(world: Worlds, l2: int, cores: int, home: int, usual: int) -> None:
-    for found in world(2).run(told, l2, cores, fresh=True):
+def test_sums_that_come_home_have_short_messages(own: Own, l2: int, cores: int, home: int, usual: int) -> None:
+    for found in own(2).run(told, l2, cores):
         kib = {name: segment / KIB for name, segment in found.items()}
         assert kib["all_reduce"] == kib["all_reduce, in place"] == home
         assert kib["all_reduce, custom"] == usual
