@@ -30,6 +30,22 @@ def test_a_file_is_named_by_processor_and_cores(tmp_path: Path) -> None:
     assert place(MACHINE | {"cores": 96}, tmp_path) != place(MACHINE, tmp_path)
 
 
+def test_processors_of_one_name_have_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kept import place
+
+    from hocket.bench import show
+
+    def named(family: str, l2: int) -> str:
+        facts = {"processor": "AMD EPYC", "family": family, "cores": 2, "l2": l2}
+        monkeypatch.setattr(show.saved, "machine", lambda: facts)
+        return place(show.machine() | {"cores": 2}, tmp_path).name
+
+    assert named("25", 1 << 20) == "amd-epyc-family-25-1-mib-l2-2-cores.json"
+    assert named("26", 1 << 20) == "amd-epyc-family-26-1-mib-l2-2-cores.json"
+    assert named("25", 1 << 19) == "amd-epyc-family-25-512-kib-l2-2-cores.json"
+    assert named("", 1 << 20) == "amd-epyc-1-mib-l2-2-cores.json"
+
+
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     from kept import elsewhere, keep, read
 

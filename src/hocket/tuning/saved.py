@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .profile import Profile
 from .topology import Host, this_host
 
-FORMAT = 1  # of the file: another one where the model has other numbers
+FORMAT = 2  # of the file: another one where the model has other numbers, or a machine is told by something else
 LONGEST = 1 << 16  # bytes of a file
 REMEDY = "`hocket tune` makes a new one"
 
