@@ -27,6 +27,7 @@ struct Chore {
   uint64_t divisor;
   bool past_caches = false;  // goes `to` where it goes
   bool received = false;     // from where another rank has written it
+  bool also_past = false;    // goes past the caches to `also`
 };
 
 class Chores {
@@ -45,7 +46,7 @@ class Chores {
     for (size_t i = 0; i < count_; ++i) {
       longest = std::max(longest, list_[i].bytes);
       shortest = std::min(shortest, list_[i].bytes);
-      whole |= list_[i].past_caches;
+      whole |= list_[i].past_caches || list_[i].also_past;
     }
     if (longest >= worth && !whole) {
       GrainChoice& choice = find_strands() ? grains_.loops : grains_.turns;
@@ -129,20 +130,23 @@ class Chores {
     return found.to != nullptr ? std::optional(found) : std::nullopt;
   }
 
-  // What is folded goes past the caches by blocks that are still in one: where it goes beside, or here.
+  // What is folded goes past the caches by blocks that are still in one: where it goes beside, if that is not past them,
+  // too, or here.
   void fold_past_caches(Chore& c) {
     alignas(64) std::array<std::byte, 16 << 10> block;
     while (c.bytes != 0) {
       const uint64_t n = std::min<uint64_t>(c.bytes, block.size());
-      std::byte* const made = c.also != nullptr ? c.also : block.data();
+      std::byte* const beside = c.also != nullptr && !c.also_past ? c.also : block.data();
+      std::byte* const made = c.past_caches ? beside : c.to;
       program_.kernels.fold(made, nullptr, c.sources, c.k, n / program_.itemsize, c.divisor);
-      copy_past_caches(c.to, made, n);
+      if (c.past_caches) copy_past_caches(c.to, made, n);
+      if (c.also_past) copy_past_caches(c.also, made, n);
       advance(c, n);
     }
   }
 
   void rest(Chore& c) {
-    if (c.k > 1 && c.past_caches && !program_.custom) return fold_past_caches(c);
+    if (c.k > 1 && (c.past_caches || c.also_past) && !program_.custom) return fold_past_caches(c);
     const size_t count = c.bytes / program_.itemsize;
     if (c.k == 1) {
       const auto read = [this](std::byte* to, const std::byte* from, size_t bytes) { reading_.copy(to, from, bytes); };
@@ -150,7 +154,7 @@ class Chores {
       copy(c, c.bytes, c.past_caches ? copy_past_caches : copy_bytes);
     } else if (program_.custom) {
       program_.custom(c.to, c.sources, c.k, count);
-      if (c.also != nullptr) copy_bytes(c.also, c.to, c.bytes);
+      copy_beside(c, c.bytes);
     } else {
       program_.kernels.fold(c.to, c.also, c.sources, c.k, count, c.divisor);
     }
@@ -169,7 +173,11 @@ class Chores {
   static void copy(const Chore& c, uint64_t bytes, Way way) {
     const std::byte* const from = source(c, 0);
     if (c.to != from) way(c.to, from, bytes);
-    if (c.also != nullptr) copy_bytes(c.also, c.to, bytes);
+    copy_beside(c, bytes);
+  }
+
+  static void copy_beside(const Chore& c, uint64_t bytes) {
+    if (c.also != nullptr) (c.also_past ? copy_past_caches : copy_bytes)(c.also, c.to, bytes);
   }
 
   const Program& program_;

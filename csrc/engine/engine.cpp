@@ -132,7 +132,7 @@ class Run {
       return false;
     }
     const void* from = at(s.from) + sends_.offset();
-    const bool past_caches = past_caches_ && s.copied && s.bytes >= least_tried;
+    const bool past_caches = !lends && goes_past_caches(s);
     chores_.add({slot, nullptr, &from, 1, bytes, 1, past_caches});
     if (!past_caches && takes_turns(bytes)) {
       work(true);
@@ -149,6 +149,8 @@ class Run {
     sends_.advance();
     return true;
   }
+
+  bool goes_past_caches(const Send& s) const { return past_caches_ && s.bytes >= least_tried; }
 
   // Whether a message of so many bytes is staged in turns with what else there is to do: not where who waits for it
   // could work meanwhile on the core that they share, or has nothing else to work on, since it is all that is sent. Nor
@@ -339,8 +341,9 @@ class Run {
     const uint64_t divisor = r.finished ? program_.divisor : 1;
     const bool received = r.sources[0].peer != local && !is_offered_;
     const bool is_read = r.passed_on && (also_ == nullptr || direct_);  // by a send, later, or made as it is here
+    const bool also_past = next_ != nullptr && also_ != nullptr && !direct_ && goes_past_caches(*next_);
     chores_.add({at(r.to) + offset, also_, program_.sources.data(), program_.sources.size(), bytes, divisor,
-                 is_past(r) && !is_read, received});
+                 is_past(r) && !is_read, received, also_past});
   }
 
   // The current receive has been made.

@@ -65,18 +65,18 @@ void measure(Program& program) {
     if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
   };
   program.inp_bytes = program.out_bytes = 0;
-  bool copies = false, may_offer = false;  // something long
+  bool is_long = false, may_offer = false;  // something that is sent
   for (const Send& s : program.sends) {
     if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
     reach(program.out_bytes, out, s.from, s.bytes);
-    copies |= s.copied && s.bytes >= least_tried;
+    is_long |= s.bytes >= least_tried;
     may_offer |= s.copied && !s.staged && s.bytes >= least_tried;
   }
   for (const Receive& r : program.receives) {
     reach(program.out_bytes, out, r.to, r.bytes);
-    copies |= r.sources.size() == 1 && r.sources[0].peer != local && r.bytes >= least_tried;
     for (const Source& source : r.sources) {
+      is_long |= source.peer != local && r.bytes >= least_tried;
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }
@@ -98,7 +98,7 @@ void measure(Program& program) {
   const auto receives = [](const Flow& flow) { return flow.received != 0; };
   const bool mutual = std::ranges::all_of(program.flows, [&](const Flow& f) { return f.sent == 0 || receives(f); });
   const bool sends_to_all = program.untold.empty() && std::ranges::none_of(program.flows, receives);
-  program.ways = may_offer && (mutual || sends_to_all) ? 1 + Sending::offered : copies ? 1 + Sending::past_caches : 1;
+  program.ways = may_offer && (mutual || sends_to_all) ? 1 + Sending::offered : is_long ? 1 + Sending::past_caches : 1;
 }
 
 }  // namespace hocket
