@@ -130,8 +130,8 @@ class Chores {
     return found.to != nullptr ? std::optional(found) : std::nullopt;
   }
 
-  // What is folded goes past the caches by blocks that are still in one: where it goes beside, if that is not past them,
-  // too, or here.
+  // What is folded goes past the caches by blocks that are still in one: where it goes beside, if that is not past
+  // them, too, or here.
   void fold_past_caches(Chore& c) {
     alignas(64) std::array<std::byte, 16 << 10> block;
     while (c.bytes != 0) {

@@ -770,6 +770,79 @@ void test_ways_to_send() {
   });
 }
 
+// Who has long messages to send or gets some chooses, whatever is done with them.
+void test_what_has_ways() {
+  for (const uint64_t words : {least_tried / 8 - 1, least_tried / 8}) {
+    const bool is_long = words * 8 >= least_tried;
+    for (const Program& program : lower(one_shot(3), Sizes(1, words), false)) {
+      check(program.ways == (is_long ? 2 : 1), words, " words that are folded have ", program.ways, " ways");
+    }
+    for (const Program& program : lower(two_shot(3), Sizes(3, words), false)) {
+      check(program.ways == (is_long ? 3 : 1), words, " words in three parts have ", program.ways, " ways");
+    }
+  }
+}
+
+// The sums of rank 0 that were written to a message in the pass that made them, and all that were made.
+uint64_t made_beside = 0, made_at_all = 0;
+
+void note_beside(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
+  made_at_all += count;
+  if (also != nullptr) made_beside += count;
+  made_by.fold(dst, also, sources, k, count, divisor);
+}
+
+// Where messages go past the caches a sum goes to its message by blocks, which are copied there when they are made, but
+// for what goes home; results are right whatever is folded, and wherever they go.
+void test_sums_that_go_past_caches() {
+  const auto beside = [](const Case& c, Sending::Way way, bool result_goes_past = false) {
+    std::vector<Program> programs = programs_of(c);
+    for (Program& program : programs) {
+      program.sending.follow(1 + way);
+      program.ways = 1 + Sending::past_caches;
+      if (result_goes_past && program.unread_sums != 0) program.unread_sums = beyond_caches;
+    }
+    made_beside = made_at_all = 0;
+    if (!c.custom) made_by = std::exchange(programs[0].kernels, {note_beside, programs[0].kernels.interleave});
+    std::vector<Memory> ranks = draw(c);
+    play(c, programs, ranks, Port::nothing_offered);
+    const std::vector<Memory> right = expected(c);
+    for (int rank = 0; rank < c.plan.size; ++rank) {
+      check(ranks[rank] == right[rank], c, "way ", way, ": rank ", rank, " has the wrong result");
+    }
+    check(c.custom || (made_at_all > 0) == !c.plan.finished.empty(), c, made_at_all, " words were summed");
+    return made_beside;
+  };
+  for (const auto make : kPlans) {
+    for (int n = 2; n <= 4; ++n) {
+      for (const uint64_t segments : {1, 3}) {
+        for (const unsigned loans : {0u, 100u}) {
+          Case c{.plan = make(n), .sizes = Sizes(make(n).chunks, least_tried / 8 + 5), .segments = segments};
+          c.weather = {.seed = kSeed + n, .loans = loans};
+          const bool goes_home = loans != 0 && n == 2 && (c.plan.name == "two_shot" || c.plan.name == "ring");
+          const bool sums = !c.plan.finished.empty();
+          for (const bool in_place : {false, true}) {
+            c.in_place = in_place;
+            check(goes_home || beside(c, Sending::past_caches) == 0, c, "is written to a message through the caches");
+            for (const bool custom : {false, true}) {
+              c.custom = custom;
+              c.divisor = custom || !sums ? 1 : n;
+              beside(c, Sending::past_caches);
+              beside(c, Sending::past_caches, true);
+            }
+            c.custom = false;
+            c.divisor = 1;
+          }
+          if (goes_home) check(beside(c, Sending::past_caches) > 0, c, "does not go home");
+          if (c.plan.name == "two_shot") check(beside(c, Sending::staged) > 0, c, "is written to no message");
+        }
+      }
+    }
+  }
+  Case c{.plan = two_shot(3), .sizes = Sizes(3, least_tried / 8 - 1), .weather = {.seed = kSeed}};
+  check(beside(c, Sending::past_caches) > 0, c, "what is short goes past the caches");
+}
+
 // Who only sends leaves a call once all is sent; one that is tried, only when all is read.
 void test_tried_calls_end_when_read() {
   const Sizes sizes(2, least_tried / 8);
@@ -910,6 +983,8 @@ int main() {
   test_a_round_begins_with_its_calls();
   test_one_choice_at_a_time();
   test_ways_to_send();
+  test_what_has_ways();
+  test_sums_that_go_past_caches();
   test_tried_calls_end_when_read();
   test_loans();
   test_puts();
