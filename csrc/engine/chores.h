@@ -27,7 +27,7 @@ struct Chore {
   uint64_t divisor;
   bool past_caches = false;  // goes `to` where it goes
   bool received = false;     // from where another rank has written it
-  bool also_past = false;    // goes past the caches to `also`
+  bool also_past = false;    // goes past them to `also`
 };
 
 class Chores {

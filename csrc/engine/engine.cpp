@@ -74,7 +74,7 @@ class Run {
   }
 
  private:
-  // How this run sends what is only copied.
+  // How this run sends what is long.
   void choose() {
     const unsigned choices = ways(program_, port_);
     const Sending::Way way = program_.sending.way();
@@ -150,6 +150,7 @@ class Run {
     return true;
   }
 
+  // Whether its slots are written so, unless they are lent: these its reader writes, too.
   bool goes_past_caches(const Send& s) const { return past_caches_ && s.bytes >= least_tried; }
 
   // Whether a message of so many bytes is staged in turns with what else there is to do: not where who waits for it
@@ -440,8 +441,8 @@ class Run {
   bool* const touched_;
   Chores chores_;
   std::optional<bool> turns_;
-  bool chooses_ = false;                       // how what is copied goes:
-  bool offers_ = false, past_caches_ = false;  // where it lies, or by slots that are written so
+  bool chooses_ = false;                       // how what is long goes:
+  bool offers_ = false, past_caches_ = false;  // if it is copied, where it lies; or by slots that are written so
   Clock::time_point begun_;                    // if it is timed
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.

@@ -1,5 +1,4 @@
-// How long messages that are only copied go from rank to rank of a host: found by making calls in each way, now and
-// then.
+// How long messages go from rank to rank of a host: found by making calls in each way, now and then.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +16,8 @@ constexpr uint64_t least_tried = 32 << 10;  // bytes of a message: for less a ca
 class Sending {
  public:
   // Staged: through slots, whose lines pass from the one core's caches to the other's. Past the caches: through slots,
-  // and to memory in between, which is faster where cores lie far apart. Offered: where it lies, in memory of this
-  // process's own, from which the kernel copies it, once.
+  // and to memory in between, which is faster where cores lie far apart. Offered: what is only copied, where it lies,
+  // in memory of this process's own, from which the kernel copies it, once; what is folded is staged.
   enum Way : uint32_t { staged, past_caches, offered };
 
   static constexpr double clearly = 0.95;  // of the time that the way before it takes; where ranks share cores, and

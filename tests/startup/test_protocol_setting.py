@@ -155,8 +155,8 @@ def test_each_rank_may_have_its_own(hocket: Hocket) -> None:
 def test_info_says_which(hocket: Hocket, asked: str, sums: str, copies: str) -> None:
     facts = json.loads(hocket.run("info", "--json", environ={"HOCKET_PROTOCOL": asked}).stdout)
     assert facts["two ranks"].startswith(sums)
-    assert facts["long copies"].startswith(copies)
-    assert ("by the kernel" in facts["long copies"]) == (asked != "staged")
+    assert facts["long messages"].startswith(copies)
+    assert ("by the kernel" in facts["long messages"]) == (asked != "staged")
     passes = platform.machine() == "x86_64"
-    assert ("past the caches" in facts["long copies"]) == (passes and asked != "offered")
+    assert ("past the caches" in facts["long messages"]) == (passes and asked != "offered")
     assert ("past" in facts["long results"]) == passes

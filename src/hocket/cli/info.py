@@ -36,16 +36,19 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For programs.")] 
 
 _LENT = "lend slots: a sum comes home in the slot that its part went out in (HOCKET_PROTOCOL=staged: it does not)"
 _PAST = ", written past the caches where calls find that faster"
-_PROTOCOLS = {  # of two ranks that sum, and of long messages that are only copied
-    "lent": (_LENT, "through slots{past}; or by the kernel, where calls find that faster, now and then anew"),
+_PROTOCOLS = {  # of two ranks that sum, and of long messages
+    "lent": (
+        _LENT,
+        "through slots{past}; or by the kernel, if only copied, where calls find that faster, now and then anew",
+    ),
     "staged": ("send sums back from slots of their own: HOCKET_PROTOCOL", "through slots{past}: HOCKET_PROTOCOL"),
-    "offered": (_LENT, "by the kernel, from memory to memory, where it can: HOCKET_PROTOCOL"),
+    "offered": (_LENT, "by the kernel, from memory to memory, where it can and they are only copied: HOCKET_PROTOCOL"),
 }
 
 
 _RESULTS = (
-    "what is only copied, of 2 to 16 MiB, through the caches or past them, whichever calls find faster, now and then "
-    "anew; more past them"
+    "what is copied, or summed out of place, of 2 to 16 MiB, through the caches or past them, whichever calls find "
+    "faster, now and then anew; more past them"
 )
 
 
@@ -75,7 +78,7 @@ def _facts() -> dict[str, object]:
         **_shared(),
         "kernels": kernels(),
         "two ranks": _PROTOCOLS[protocol][0],
-        "long copies": _PROTOCOLS[protocol][1].format(past=_PAST if passes else ""),
+        "long messages": _PROTOCOLS[protocol][1].format(past=_PAST if passes else ""),
         "long results": _RESULTS if passes else "through the caches",
         "launcher": launcher,
         "place": place,
