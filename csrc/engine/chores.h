@@ -25,9 +25,9 @@ struct Chore {
   size_t k;
   uint64_t bytes;
   uint64_t divisor;
-  bool past_caches = false;  // goes `to` where it goes
+  bool past_caches = false;  // goes past the caches to `to`
   bool received = false;     // from where another rank has written it
-  bool also_past = false;    // goes past them to `also`
+  bool also_past = false;    // goes past the caches to `also`
 };
 
 class Chores {

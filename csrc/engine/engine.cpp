@@ -442,7 +442,7 @@ class Run {
   Chores chores_;
   std::optional<bool> turns_;
   bool chooses_ = false;                       // how what is long goes:
-  bool offers_ = false, past_caches_ = false;  // if it is copied, where it lies; or by slots that are written so
+  bool offers_ = false, past_caches_ = false;  // where it lies, if it is copied; or by slots that are written so
   Clock::time_point begun_;                    // if it is timed
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.

@@ -65,18 +65,20 @@ void measure(Program& program) {
     if (place.buffer == buffer) most = std::max(most, place.offset + bytes);
   };
   program.inp_bytes = program.out_bytes = 0;
-  bool is_long = false, may_offer = false;  // something that is sent
+  bool is_long = false, may_offer = false;  // something that is sent or received
+  // Not what a function of the caller's folds: that may take long, or fail, and who has sent it need not wait for that.
+  const bool sums = !program.custom;
   for (const Send& s : program.sends) {
     if (s.after != nothing) program.receives[s.after].passed_on = true;
     reach(program.inp_bytes, inp, s.from, s.bytes);
     reach(program.out_bytes, out, s.from, s.bytes);
-    is_long |= s.bytes >= least_tried;
+    is_long |= (s.copied || sums) && s.bytes >= least_tried;
     may_offer |= s.copied && !s.staged && s.bytes >= least_tried;
   }
   for (const Receive& r : program.receives) {
     reach(program.out_bytes, out, r.to, r.bytes);
     for (const Source& source : r.sources) {
-      is_long |= source.peer != local && r.bytes >= least_tried;
+      is_long |= source.peer != local && (r.sources.size() == 1 || sums) && r.bytes >= least_tried;
       if (source.peer == local) reach(program.inp_bytes, inp, source.place, r.bytes);
     }
   }

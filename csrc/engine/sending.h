@@ -17,7 +17,7 @@ class Sending {
  public:
   // Staged: through slots, whose lines pass from the one core's caches to the other's. Past the caches: through slots,
   // and to memory in between, which is faster where cores lie far apart. Offered: what is only copied, where it lies,
-  // in memory of this process's own, from which the kernel copies it, once; what is folded is staged.
+  // in memory of this process's own, from which the kernel copies it, once; what is folded goes by slots as ever.
   enum Way : uint32_t { staged, past_caches, offered };
 
   static constexpr double clearly = 0.95;  // of the time that the way before it takes; where ranks share cores, and

@@ -774,8 +774,11 @@ void test_ways_to_send() {
 void test_what_has_ways() {
   for (const uint64_t words : {least_tried / 8 - 1, least_tried / 8}) {
     const bool is_long = words * 8 >= least_tried;
-    for (const Program& program : lower(one_shot(3), Sizes(1, words), false)) {
+    for (Program& program : lower(one_shot(3), Sizes(1, words), false)) {
       check(program.ways == (is_long ? 2 : 1), words, " words that are folded have ", program.ways, " ways");
+      program.custom = chained_fold;  // which may take long, or fail: who has sent what it folds goes on
+      measure(program);
+      check(program.ways == 1, words, " words that a function of the caller's folds have ", program.ways, " ways");
     }
     for (const Program& program : lower(two_shot(3), Sizes(3, words), false)) {
       check(program.ways == (is_long ? 3 : 1), words, " words in three parts have ", program.ways, " ways");
@@ -783,11 +786,19 @@ void test_what_has_ways() {
   }
 }
 
-// The sums of rank 0 that were written to a message in the pass that made them, and all that were made.
-uint64_t made_beside = 0, made_at_all = 0;
+// The sums of rank 0 that were written to a message in the pass that made them, and all that were made: in its memory,
+// or in a block on its stack, or elsewhere.
+uint64_t made_beside = 0, made_at_all = 0, made_in_slots = 0;
+std::vector<std::pair<const void*, uint64_t>> memory_of_first;
 
 void note_beside(void* dst, void* also, const void* const* sources, size_t k, size_t count, uint64_t divisor) {
   made_at_all += count;
+  const auto lies_in = [&](const void* begin, uint64_t bytes) {
+    const auto* const first = static_cast<const std::byte*>(begin);
+    return dst >= first && dst < first + bytes;
+  };
+  const bool is_its = std::ranges::any_of(memory_of_first, [&](const auto& m) { return lies_in(m.first, m.second); });
+  if (!is_its && !lies_in(__builtin_frame_address(0), 64 << 10)) made_in_slots += count;
   if (also != nullptr) made_beside += count;
   made_by.fold(dst, also, sources, k, count, divisor);
 }
@@ -802,14 +813,19 @@ void test_sums_that_go_past_caches() {
       program.ways = 1 + Sending::past_caches;
       if (result_goes_past && program.unread_sums != 0) program.unread_sums = beyond_caches;
     }
-    made_beside = made_at_all = 0;
+    made_beside = made_at_all = made_in_slots = 0;
     if (!c.custom) made_by = std::exchange(programs[0].kernels, {note_beside, programs[0].kernels.interleave});
     std::vector<Memory> ranks = draw(c);
+    programs[0].scratch.resize(programs[0].tmp_bytes);
+    memory_of_first = {{ranks[0].out.data(), 8 * ranks[0].out.size()},
+                       {programs[0].scratch.data(), programs[0].scratch.size()}};
     play(c, programs, ranks, Port::nothing_offered);
     const std::vector<Memory> right = expected(c);
     for (int rank = 0; rank < c.plan.size; ++rank) {
       check(ranks[rank] == right[rank], c, "way ", way, ": rank ", rank, " has the wrong result");
     }
+    const bool is_lent = c.weather.loans != 0 && c.plan.size == 2;
+    check(is_lent || made_in_slots == 0, c, "way ", way, ": is made in a slot");
     check(c.custom || (made_at_all > 0) == !c.plan.finished.empty(), c, made_at_all, " words were summed");
     return made_beside;
   };
@@ -841,6 +857,10 @@ void test_sums_that_go_past_caches() {
   }
   Case c{.plan = two_shot(3), .sizes = Sizes(3, least_tried / 8 - 1), .weather = {.seed = kSeed}};
   check(beside(c, Sending::past_caches) > 0, c, "what is short goes past the caches");
+  c.sizes = Sizes(3, least_tried / 8);
+  c.weather.puts = 100;
+  c.calls = 3;  // from the second one on it is known where the others' outputs are
+  check(beside(c, Sending::past_caches) > 0, c, "what is put goes past the caches");
 }
 
 // Who only sends leaves a call once all is sent; one that is tried, only when all is read.
