@@ -11,7 +11,7 @@ import pytest
 from worlds import Worlds
 
 CALLS = 200  # as many as three ways are tried in, and some more
-COUNT = 3 * (40 << 10) // 8 + 5  # elements, of which a third is more than the shortest message that is tried
+COUNT = 4 * (40 << 10) // 8 + 5  # elements, of which a quarter is more than the shortest message that is tried
 
 
 def given(rank: int, call: int, count: int) -> Any:

@@ -770,7 +770,7 @@ void test_ways_to_send() {
   });
 }
 
-// Who has long messages to send or gets some chooses, whatever is done with them.
+// Who has long messages to send or gets some chooses, but for what a function of the caller's folds.
 void test_what_has_ways() {
   for (const uint64_t words : {least_tried / 8 - 1, least_tried / 8}) {
     const bool is_long = words * 8 >= least_tried;
