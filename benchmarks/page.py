@@ -12,7 +12,7 @@ from typing import Any
 from kept import measured_at
 
 from hocket.bench.figures import binary, duration, three
-from hocket.bench.peers import LIBRARIES, LIMITS
+from hocket.bench.peers import LIBRARIES
 from hocket.bench.plot import plot
 from hocket.bench.show import names
 from hocket.bench.sweep import ratio
@@ -38,6 +38,12 @@ WIRE = 0.98  # of the pump's speed over links that are slow
 THROUGH_TORCH = {"barrier": 20, "ddp": 5, "fsdp2": 1}  # gloo / hocket there; of the all-reduce see _torch_goal
 TORCH_BETWEEN = {"ddp": 2, "fsdp2": 2}  # the same between hosts
 BEYOND = 1.25  # times the least that two cores can do
+LOOPS = {
+    2: "*write-back* folds a slot where it lies, so that each line goes to the other core and back once; *interleaved* "
+    "stages, folds and collects in turns of 512 bytes.",
+    4: "Two ranks share a core, and who waits gives it away. All stage a chunk; in *one round* each folds all of them, "
+    "in *two rounds* a block of them, and collects the others' sums.",
+}
 FUSED = {"arena": 1.3, "private": 1.6}
 WAITING = 0.02
 MEMORY = 64 << 20
@@ -186,20 +192,21 @@ def goals(found: dict[str, Any]) -> list[str]:
 
 
 def limits(found: dict[str, Any]) -> list[str]:
-    lines = []
-    for group in groups(found.get("limits", []), "bytes"):
-        own, beyond = group[0], 1 / ratio(group, lambda key: key in LIMITS)
-        goal = [three(BEYOND), met(beyond, BEYOND, lambda a, b: a <= b)] if own["bytes"] >= 256 << 10 else ["", ""]
-        lines.append([binary(own["bytes"]), *map(time, group), three(beyond), *goal])
+    def show(ranks: int, rows: list[Row]) -> tuple[str, str]:
+        has_goal, lines = ranks == 2, []
+        for group in groups(rows, "bytes"):
+            nbytes, beyond = group[0]["bytes"], 1 / ratio(group, lambda key: key != "hocket")
+            goal = [three(BEYOND), met(beyond, BEYOND, lambda a, b: a <= b)] if nbytes >= 256 << 10 else ["", ""]
+            lines.append([binary(nbytes), *map(time, group), three(beyond), *(goal if has_goal else [])])
+        columns = ["size", *names(rows).values(), "hocket / best", *(["goal", ""] if has_goal else [])]
+        return paragraph(LOOPS[ranks]), table(columns, lines)
+
     text = paragraph(
-        "The same all-reduce of two ranks by bare loops that sum float32 over shared memory and can do nothing else "
-        "(`src/hocket/bench/peers/bare.cpp`): *write-back* folds a slot where it lies, so that each line goes to the "
-        "other core and back once; *interleaved* stages, folds and collects in turns of 512 bytes. What hocket takes, "
-        "divided by the better one of them, is how far it is from what these two cores can do."
+        "The same all-reduce by bare loops that sum float32 over shared memory and can do nothing else "
+        "(`src/hocket/bench/peers/bare.cpp`). What hocket takes, divided by the best of them, is how far it is from "
+        "what these two cores can do."
     )
-    columns = ["size", *names(found.get("limits", [])).values(), "hocket / best", "goal", ""]
-    title = "## What two cores can do"
-    return [title, text, command(only("limits")), table(columns, lines)] if lines else []
+    return by_ranks(found, "limits", f"## What two cores can do\n\n{text}\n\n{command(only('limits'))}", show)
 
 
 def compared(rows: Sequence[Row], label: Callable[[Row], str], goal: float = 1.0, column: str = "ahead") -> str:

@@ -28,7 +28,7 @@ from page import all_rows, write
 from rich.console import Console
 
 from hocket.bench.hosts import hosts, reason
-from hocket.bench.peers import FLOORS, LIBRARIES, LIMITS, TORCH_LIBRARIES, Peer
+from hocket.bench.peers import FLOORS, LIBRARIES, LIMITS, ROUNDS, TORCH_LIBRARIES, Peer
 from hocket.bench.peers.data import OBJECTS, SCANS, TRAINING, Task
 from hocket.bench.session import LibraryFailed, Session
 from hocket.bench.show import machine
@@ -226,16 +226,16 @@ def crowds(sizes: list[int], quick: bool) -> Result:
 
 
 def limits(sizes: list[int], quick: bool) -> Result:
-    """The all-reduce of two ranks beside the least that two cores can do."""
-    effort, sizes = least(CAREFUL, quick), finer(sizes, quick)
-    with Field({"hocket": LIBRARIES["hocket"]} | LIMITS, 2) as field:
-        return {
-            "limits": [
+    """The all-reduce beside the least that can be done, with a core for each rank and without."""
+    effort, found = least(CAREFUL, quick), {}
+    for ranks, loops in zip(WORLDS, (LIMITS, ROUNDS), strict=True):
+        with Field({"hocket": LIBRARIES["hocket"]} | loops, ranks) as field:
+            found[f"limits {ranks}"] = [
                 row
-                for size in sizes
-                for row in field.compare(task_for("all_reduce", size, 2, effort, in_place=True), effort)
+                for size in finer(sizes, quick)
+                for row in field.compare(task_for("all_reduce", size, ranks, effort, in_place=True), effort)
             ]
-        }
+    return found
 
 
 def overlap(sizes: list[int], quick: bool) -> Result:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import hocket
 from hocket.bench import sweep
 from hocket.bench.hosts import reason
-from hocket.bench.peers import APIS, LIBRARIES, LIMITS, Peer
+from hocket.bench.peers import APIS, LIBRARIES, LIMITS, ROUNDS, Peer
 from hocket.bench.peers.data import COLLECTIVES, OBJECTS, SCANS
 from hocket.bench.session import LibraryFailed, Session
 from hocket.cli import bench
@@ -195,21 +195,22 @@ def test_what_makes_no_sense_is_refused_at_once(arguments: list[str], word: str)
     assert word in re.sub(r"\s*│?\n│?\s*", " ", done.stderr)
 
 
-def test_the_bare_loops_over_shared_memory_sum() -> None:
-    """Halves that are not equal, pieces that are not full, rings that go around, and what they do not have."""
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_bare_loops_over_shared_memory_sum(ranks: int) -> None:
+    """Parts that are not equal, pieces and chunks that are not full, rings that go around, and what they lack."""
     effort = sweep.Effort(rounds=1, times=2, warmup=0, seconds=0.01)
     sizes = {4, 12, 64 << 10, 256 << 10, (4 << 20) + 4, 4 << 20}
-    with sweep.Field(LIMITS, 2) as field:
+    with sweep.Field(LIMITS | ROUNDS, ranks) as field:
         rows = [
             r
             for size in sizes
-            for r in field.compare(sweep.task_for("all_reduce", size, 2, effort, in_place=True), effort)
+            for r in field.compare(sweep.task_for("all_reduce", size, ranks, effort, in_place=True), effort)
         ]
-        none = field.compare(sweep.task_for("all_reduce", 4, 2, effort), effort)
-    assert len(rows) == 2 * len(sizes)
+        none = field.compare(sweep.task_for("all_reduce", 4, ranks, effort), effort)
+    assert len(rows) == 4 * len(sizes)
     for row in rows:
         assert (row["wrong"], row["error"]) == (0, ""), row
-        assert row["samples"] > 0, row
+        assert bool(row["samples"]) == (ranks == 2 or row["key"] in ROUNDS), row
     assert not any(row["samples"] for row in none)
 
 

@@ -372,15 +372,17 @@ def test_the_page_says_what_is_reached_between_hosts() -> None:
 def test_the_page_says_how_far_it_is_from_what_two_cores_can_do() -> None:
     from page import limits
 
-    times = {"hocket": 10e-6, "write_back": 7e-6, "interleaved": 8e-6}
-    rows = [
-        row
-        for nbytes in (8, 256 << 10)
-        for row in rows_of({key: Pretend(key, seconds) for key, seconds in times.items()}, nbytes)
-    ]
-    page = "\n".join(limits({"limits": rows}))
+    def rows(times: dict[str, float]) -> list[dict[str, Any]]:
+        libraries = {key: Pretend(key, seconds) for key, seconds in times.items()}
+        return [row for nbytes in (8, 256 << 10) for row in rows_of(libraries, nbytes)]
+
+    pair = rows({"hocket": 10e-6, "write_back": 7e-6, "interleaved": 8e-6})
+    crowd = rows({"hocket": 10e-6, "one_round": 20e-6, "two_rounds": 16e-6})
+    page = "\n".join(limits({"limits 2": pair, "limits 4": crowd}))
     assert "| 8 B | 20.0 µs | 14.0 µs | 16.0 µs | 1.43 |  |  |" in page
     assert "| 256 KiB | 20.0 µs | 14.0 µs | 16.0 µs | 1.43 | 1.25 | **missed** |" in page
+    assert "| 256 KiB | 20.0 µs | 40.0 µs | 32.0 µs | 0.625 |" in page.splitlines()
+    assert "### 4 ranks" not in "\n".join(limits({"limits 2": pair}))
     assert limits({}) == []
 
 

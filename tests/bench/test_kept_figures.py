@@ -71,7 +71,7 @@ def test_machines_stand_side_by_side() -> None:
 
     here = {
         "machine": {**MACHINE, "processor": "A"},
-        "taken": {"all_reduce 2": ["2026-02-01", "abc"], "limits": ["2026-01-01", "abc"]},
+        "taken": {"all_reduce 2": ["2026-02-01", "abc"], "limits 2": ["2026-01-01", "abc"]},
         "all_reduce 2": [row("hocket", 8, 1.0), row("mpich", 8, 3.0), row("impi", 8, 2.0), row("write_back", 8, 0.5)],
     }
     there = {

@@ -184,11 +184,11 @@ FLOORS = {
     "pump": Peer("raw pump", "socket:pump", [Path(sys.prefix)], "bin/python", "hocket", checked=False),
 }
 
-# The same for two ranks of one host that share memory. See with_memory.py.
-LIMITS = {
-    name: Peer(name.replace("_", "-"), f"memory:{name}", [Path(sys.prefix)], "bin/python", "hocket")
-    for name in ("write_back", "interleaved")
-}
+# The same for ranks of one host that share memory: two of them, or any number. See with_memory.py.
+LIMITS, ROUNDS = (
+    {name: Peer(name.replace("_", " "), f"memory:{name}", [Path(sys.prefix)], "bin/python", "hocket") for name in names}
+    for names in (("write_back", "interleaved"), ("one_round", "two_rounds"))
+)
 
 # The same calls made through torch.distributed, all with one torch: that of this Python.
 TORCH_LIBRARIES = {

@@ -1,20 +1,34 @@
-// The least that two processes can do to sum their vectors of float32 over memory that they share: no plans, no
-// deadlines, no Python. What hocket is compared with on one host; compiled by with_memory.py when it is timed.
+// The least that processes can do to sum their vectors of float32 over memory that they share: no plans, no deadlines,
+// no Python. What hocket is compared with on one host; compiled by with_memory.py when it is timed.
 //
-// Each rank stages the half that the other one sums, the other folds its own half into it *where it lies*, and the
+// Of two, each stages the half that the other one sums, the other folds its own half into it *where it lies*, and the
 // first reads the sum there (write-back): what a rank writes it has read last, so that each line goes there and back
-// once.
+// once. Of any number, all stage, and in one round each folds everything, or in two a block, and all collect the
+// blocks.
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace {
 
 constexpr size_t ring = 256 << 10, piece = 32 << 10;  // bytes
 constexpr size_t grain = 512;                         // bytes that are staged, folded and collected in turns
 constexpr size_t ahead = 2;                           // pieces, of which each is behind the other
+constexpr size_t chunk = 256 << 10;                   // bytes of one round, or two, of which the next goes beside
+constexpr size_t most = 64;                           // ranks
+
+}  // namespace
+
+extern "C" {
+int crowded = 0;  // whether there are more ranks than cores: who waits gives its core away
+}
+
+namespace {
 
 struct alignas(128) Word {
   std::atomic<uint64_t> count{0};
@@ -22,6 +36,7 @@ struct alignas(128) Word {
   bool has(uint64_t n) const { return count.load(std::memory_order_acquire) >= n; }
   void await(uint64_t n) const {
     while (!has(n)) {
+      if (crowded) sched_yield();
 #ifdef __x86_64__
       __builtin_ia32_pause();
 #endif
@@ -31,8 +46,9 @@ struct alignas(128) Word {
 
 struct Side {
   Word arrived, staged, folded;
-  alignas(4096) float slots[ring / sizeof(float)];
+  alignas(4096) float slots[4 * chunk / sizeof(float)];  // a ring; or two for what is staged, and two for sums
 };
+static_assert(ring <= sizeof(Side::slots));
 
 // Pieces of `bytes`, and where the k-th lies in the ring.
 size_t pieces(size_t bytes) { return (bytes + piece - 1) / piece; }
@@ -43,19 +59,38 @@ void fold(float* mine, float* theirs, size_t count) {
   for (size_t i = 0; i < count; ++i) mine[i] = theirs[i] = mine[i] + theirs[i];
 }
 
+// Chunk k lies where chunk k - 2 lay: who has seen all of k - 1 knows that nobody reads that any more.
+float* staged(Side& side, size_t k) { return side.slots + k % 2 * chunk / sizeof(float); }
+float* sums(Side& side, size_t k) { return staged(side, k) + 2 * chunk / sizeof(float); }
+
+// `to` may be the first of them.
+void fold_all(float* to, const float* const* from, int ranks, size_t count) {
+  constexpr size_t near = 1024;  // elements, which stay in the first cache
+  for (size_t at = 0; at < count; at += near) {
+    const size_t end = std::min(at + near, count);
+#pragma GCC ivdep
+    for (size_t i = at; i < end; ++i) to[i] = from[0][i] + from[1][i];
+    for (int r = 2; r < ranks; ++r) {
+#pragma GCC ivdep
+      for (size_t i = at; i < end; ++i) to[i] += from[r][i];
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
-size_t shared_bytes() { return 2 * sizeof(Side); }
+size_t shared_bytes(int ranks) { return ranks * sizeof(Side); }
 
-void barrier(Side* sides, int rank, uint64_t number) {
+void barrier(Side* sides, int ranks, int rank, uint64_t number) {
   sides[rank].arrived.tell(number);
-  sides[1 - rank].arrived.await(number);
+  for (int r = 0; r < ranks; ++r) sides[r].arrived.await(number);
 }
 
-// One piece after the other, as they come. `before` are the pieces of all calls before; it returns those of this, too.
-uint64_t write_back(Side* sides, int rank, float* x, size_t count, uint64_t before) {
+// Of two ranks, one piece after the other, as they come. `before` are the pieces of all calls before; it returns those
+// of this, too. So do the others.
+uint64_t write_back(Side* sides, int, int rank, float* x, size_t count, uint64_t before) {
   Side &own = sides[rank], &other = sides[1 - rank];
   const size_t half = count / 2, to_fold = (rank == 0 ? half : count - half) * sizeof(float);
   const size_t to_stage = count * sizeof(float) - to_fold;
@@ -85,9 +120,9 @@ uint64_t write_back(Side* sides, int rank, float* x, size_t count, uint64_t befo
 
 // Staging, folding and collecting take turns every few lines, each two pieces behind the one before: what is near hides
 // the time of what is far.
-uint64_t interleaved(Side* sides, int rank, float* x, size_t count, uint64_t before) {
+uint64_t interleaved(Side* sides, int, int rank, float* x, size_t count, uint64_t before) {
   const size_t half = count / 2, bytes = half * sizeof(float), all = pieces(bytes);
-  if (count % 2 != 0 || bytes % piece != 0) return write_back(sides, rank, x, count, before);
+  if (count % 2 != 0 || bytes % piece != 0) return write_back(sides, 2, rank, x, count, before);
   Side &own = sides[rank], &other = sides[1 - rank];
   char* const mine = reinterpret_cast<char*>(x + rank * half);
   char* const given = reinterpret_cast<char*>(x + (1 - rank) * half);
@@ -106,5 +141,49 @@ uint64_t interleaved(Side* sides, int rank, float* x, size_t count, uint64_t bef
     if (folds) own.folded.tell(before + f + 1);
   }
   return before + all;
+}
+
+// All stage a chunk, and each folds all of them.
+uint64_t one_round(Side* sides, int ranks, int rank, float* x, size_t count, uint64_t before) {
+  const float* from[most];
+  for (size_t at = 0; at < count; at += chunk / sizeof(float), ++before) {
+    const size_t n = std::min(chunk / sizeof(float), count - at);
+    std::memcpy(staged(sides[rank], before), x + at, n * sizeof(float));
+    sides[rank].staged.tell(before + 1);
+    for (int r = 0; r < ranks; ++r) {
+      sides[r].staged.await(before + 1);
+      from[r] = staged(sides[r], before);
+    }
+    fold_all(x + at, from, ranks, n);
+  }
+  return before;
+}
+
+// All stage a chunk but for their own block, each folds its own, and all collect the sums.
+uint64_t two_rounds(Side* sides, int ranks, int rank, float* x, size_t count, uint64_t before) {
+  const float* from[most];
+  for (size_t at = 0; at < count; at += chunk / sizeof(float), ++before) {
+    const size_t n = std::min(chunk / sizeof(float), count - at), begin = n * rank / ranks,
+                 end = n * (rank + 1) / ranks;
+    float *const here = x + at, *const given = staged(sides[rank], before);
+    std::memcpy(given, here, begin * sizeof(float));
+    std::memcpy(given + end, here + end, (n - end) * sizeof(float));
+    sides[rank].staged.tell(before + 1);
+    for (int r = 0; r < ranks; ++r) {
+      sides[r].staged.await(before + 1);
+      from[r] = (r == rank ? here : staged(sides[r], before)) + begin;
+    }
+    std::swap(from[0], from[rank]);
+    fold_all(here + begin, from, ranks, end - begin);
+    std::memcpy(sums(sides[rank], before), here + begin, (end - begin) * sizeof(float));
+    sides[rank].folded.tell(before + 1);
+    for (int r = 0; r < ranks; ++r) {
+      if (r == rank) continue;
+      const size_t first = n * r / ranks, last = n * (r + 1) / ranks;
+      sides[r].folded.await(before + 1);
+      std::memcpy(here + first, sums(sides[r], before), (last - first) * sizeof(float));
+    }
+  }
+  return before;
 }
 }

@@ -1,4 +1,4 @@
-"""No library: the least that two ranks of one host can do to sum their vectors: bare loops (bare.cpp). See loop.py."""
+"""No library: the least that ranks of one host can do to sum their vectors: bare loops (bare.cpp). See loop.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .loop import Run
 from .with_socket import STARTING, compiled
 
 SOURCE = Path(__file__).with_name("bare.cpp")
-NAMES = {"write_back": "write-back", "interleaved": "interleaved"}
+NAMES = {"write_back": "write-back", "interleaved": "interleaved", "one_round": "one round", "two_rounds": "two rounds"}
+OF_TWO = ("write_back", "interleaved")
+MOST = 64  # ranks of the others, as in bare.cpp
 
 
 class Bare:
@@ -26,6 +28,8 @@ class Bare:
 
     def __init__(self, way: str, rank: int, size: int, memory: mmap.mmap, code: ctypes.CDLL) -> None:
         self.name, self.rank, self.size, self.code = NAMES[way], rank, size, code
+        self.fits = 2 <= size <= (2 if way in OF_TWO else MOST)
+        ctypes.c_int.in_dll(code, "crowded").value = size > len(os.sched_getaffinity(0))
         self.run = getattr(code, way)
         self.run.restype = ctypes.c_uint64
         self.memory = ctypes.c_char.from_buffer(memory)  # which keeps it mapped
@@ -34,19 +38,19 @@ class Bare:
 
     def barrier(self) -> None:
         self.met += 1
-        self.code.barrier(self.sides, self.rank, ctypes.c_uint64(self.met))
+        self.code.barrier(self.sides, self.size, self.rank, ctypes.c_uint64(self.met))
 
     def empty(self, count: int, dtype: np.dtype[Any], memory: str) -> Array:
         return np.empty(count, dtype)
 
     def prepare(self, task: Task, x: Array, y: Array, root: int) -> Run | None:
         asked = (task.collective, task.form, task.op, task.in_place, kind(task.dtype))
-        if self.size != 2 or asked != ("all_reduce", "call", "sum", True, np.dtype(np.float32)):
+        if not self.fits or asked != ("all_reduce", "call", "sum", True, np.dtype(np.float32)):
             return None
         vector, count = ctypes.c_void_p(x.ctypes.data), ctypes.c_size_t(x.size)
 
         def run() -> None:
-            self.pieces = self.run(self.sides, self.rank, vector, count, ctypes.c_uint64(self.pieces))
+            self.pieces = self.run(self.sides, self.size, self.rank, vector, count, ctypes.c_uint64(self.pieces))
 
         return run
 
@@ -58,7 +62,7 @@ class Bare:
 
 
 def shared(rank: int, address: str, size: int) -> mmap.mmap:
-    """Memory of both ranks: rank 0 makes it, and says where beside the controller's socket."""
+    """Memory of all ranks: rank 0 makes it, and says where beside the controller's socket."""
     place = Path(f"{address}.memory")
     if rank == 0:
         fd = os.memfd_create("bare")
@@ -69,7 +73,7 @@ def shared(rank: int, address: str, size: int) -> mmap.mmap:
     deadline = time.monotonic() + STARTING
     while not place.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError("the other rank has not come")
+            raise TimeoutError("rank 0 has not come")
         time.sleep(0.01)
     with open(place.read_text(), "r+b") as file:  # noqa: PTH123
         return mmap.mmap(file.fileno(), size)
@@ -79,4 +83,4 @@ def shared(rank: int, address: str, size: int) -> mmap.mmap:
 def started(way: str, rank: int, size: int, *, address: str) -> Iterator[Bare]:
     code = compiled(f"{address}.{rank}.so", SOURCE)
     code.shared_bytes.restype = ctypes.c_size_t
-    yield Bare(way, rank, size, shared(rank, address, code.shared_bytes()), code)
+    yield Bare(way, rank, size, shared(rank, address, code.shared_bytes(size)), code)
