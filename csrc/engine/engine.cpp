@@ -15,7 +15,8 @@ namespace hocket {
 
 namespace {
 
-constexpr uint64_t far_enough = 64;  // pairs of record and segment, to tell of before their turn
+constexpr uint64_t far_enough = 64;           // pairs of record and segment, to tell of before their turn
+constexpr uint64_t copied_at_once = 2 << 20;  // bytes of what is offered
 
 class Run {
  public:
@@ -40,6 +41,7 @@ class Run {
     if (program.ways > 1) choose();
     // A sum that is made in place finds its lines there.
     const bool in_place = inp < out + program.out_bytes && out < inp + program.inp_bytes;
+    runs_ahead_ = !in_place || !program.reads_inp;
     const uint64_t unread = program.unread_bytes + (in_place ? 0 : program.unread_sums);
     program.past_caches.begin(unread, !program.sending.is_busy());
     if (is_timed()) begun_ = Clock::now();
@@ -116,7 +118,7 @@ class Run {
       const std::byte* const from = at(s.from) + sends_.offset();
       const Label as = label(s.mark, segment);
       if (view.kind == Protocol::viewed ? !port_.post_view(s.peers, from, bytes, as)
-                                        : !port_.post_offer(s.peers, from, bytes, as)) {
+                                        : !port_.post_offer(s.peers, from, bytes, as, s.after == nothing)) {
         blocker_ = port_.laggard();
         return false;
       }
@@ -290,7 +292,7 @@ class Run {
     const size_t k = r.sources.size();
     program_.sources.resize(k);
     borrowed_ = nullptr;
-    is_offered_ = false;
+    is_offered_ = is_whole_ = false;
     for (size_t i = 0; i < k; ++i) {
       const Source& source = r.sources[i];
       if (source.peer == local) {
@@ -309,17 +311,29 @@ class Run {
       program_.sources[i] = message.data;
       if (message.lent) borrow(r, message);
       is_offered_ |= message.offered;
+      is_whole_ |= message.whole;
     }
     return true;
   }
 
-  // To where it goes, and it is its own source from there on.
+  // To where it goes, and it is its own source from there on. Where all of it may be copied already, that is done in
+  // long pieces: each is a call of the kernel's, which takes hold of the pages anew.
   bool copy_offered(const Receive& r, uint64_t bytes) {
     if (r.sources.size() != 1) throw Failure{Failure::internal, -1, "memory was offered to who does not only copy it"};
-    std::byte* const to = at(r.to) + receives_.offset();
+    const uint64_t offset = receives_.offset();
+    std::byte* const to = at(r.to) + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const auto* const from = static_cast<const std::byte*>(std::exchange(program_.sources[0], to));
-    if (port_.copy_offered(r.sources[0].peer, from, to, bytes)) return true;
+    if (!std::exchange(copies_offered_, true)) program_.copied.assign(program_.receives.size(), 0);
+    uint64_t& copied = program_.copied[receives_.index()];
+    if (offset + bytes <= copied) return true;
+    const uint64_t most =
+        is_whole_ && r.alone && runs_ahead_ ? copied_at_once / program_.segment * program_.segment : 0;
+    const uint64_t count = std::max(bytes, std::min(most, r.bytes - offset));
+    if (port_.copy_offered(r.sources[0].peer, from, to, count)) {
+      copied = offset + count;
+      return true;
+    }
     blocker_ = r.sources[0].peer;
     return false;
   }
@@ -446,10 +460,11 @@ class Run {
   Clock::time_point begun_;                    // if it is timed
   // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
   // and a second place for the result; and the slot of its message, if that was lent.
-  bool is_offered_ = false;
+  bool is_offered_ = false, is_whole_ = false;
   const Send* next_ = nullptr;
   bool direct_ = false;
   std::byte *also_ = nullptr, *borrowed_ = nullptr;
+  bool runs_ahead_ = false, copies_offered_ = false;
   int32_t lent_ = nothing;         // the send whose slots are lent: there is one at most
   uint64_t home_ = 0;              // segments of it that have come home
   const void* fetched_ = nullptr;  // the next one

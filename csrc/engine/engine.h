@@ -69,7 +69,8 @@ struct Receive {
   std::vector<int32_t> before;  // the sends that read what this overwrites
   int32_t answer = nothing;     // the send of what this makes, back to where its one message came from
   bool passed_on = false;       // some send waits for it: found by `measure`,
-  bool unread = false;          // as is whether what it makes stays, and nobody reads it, or what it overwrites
+  bool unread = false;          // as is whether what it makes stays, and nobody reads it, or what it overwrites;
+  bool alone = false;           // and whether it only copies, to where nothing else is read by this rank or written
 };
 
 // How one send goes in one run, which is found at its first segment. Staged: copied into the slots. Viewed: read where
@@ -106,6 +107,7 @@ struct Program {
   unsigned ways = 1;               // in which long messages may go, of those of `Sending`: found by `measure`,
   Sending sending{};               // and which of them by its calls
   bool passes = false;             // something is long, and nothing comes home: found by `measure`, too
+  bool reads_inp = false;          // this rank's own receives do, as are those that are alone
   uint64_t unread_bytes = 0;       // as is how much of what is copied is unread, with that of all who share the caches,
   uint64_t unread_sums = 0;        // and of sums, where they do not lie in the input,
   PastCaches past_caches{};        // which may go past them
@@ -119,6 +121,7 @@ struct Program {
   std::vector<std::byte> scratch;    // tmp
   std::vector<Protocol> protocols;   // one per send
   std::vector<const void*> sources;  // of the receive that is being made
+  std::vector<uint64_t> copied;      // up to where, of each receive of this run that was offered
 
   static constexpr uint64_t little = 4096;  // bytes
   // Whether this rank has little to move and to fold.

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -40,6 +42,38 @@ void find_unread(Program& program) {
     const bool is_made = r.sources.size() == 1 || (r.finished && !program.custom);
     r.unread = is_made && r.to.buffer == out && r.before.empty() && apart;
     if (r.unread) (r.sources.size() == 1 ? program.unread_bytes : program.unread_sums) += r.bytes * program.writers;
+  }
+}
+
+// Which of the receives that are longer than a message only copy, to where no send is to be read before, and no other
+// receive writes or finds what is this rank's own: these may run ahead of their turn.
+void find_alone(Program& program) {
+  struct Use {
+    Place place;
+    uint64_t end;
+    Receive* by;
+  };
+  std::vector<Use> uses;
+  program.reads_inp = false;
+  for (Receive& r : program.receives) {
+    r.alone = r.bytes > program.segment && r.before.empty() && r.sources.size() == 1 && r.sources[0].peer != local;
+    uses.push_back({r.to, r.to.offset + r.bytes, &r});
+    for (const Source& source : r.sources) {
+      if (source.peer != local) continue;
+      uses.push_back({source.place, source.place.offset + r.bytes, &r});
+      program.reads_inp |= source.place.buffer == inp;
+    }
+  }
+  std::ranges::sort(uses, {}, [](const Use& u) { return std::pair(u.place.buffer, u.place.offset); });
+  const Use* longest =
+      nullptr;  // of those before, the one that reaches farthest: if any of them meets the next, it does
+  for (const Use& use : uses) {
+    if (longest == nullptr || longest->place.buffer != use.place.buffer || longest->end <= use.place.offset) {
+      longest = &use;
+      continue;
+    }
+    use.by->alone = longest->by->alone = false;
+    if (use.end > longest->end) longest = &use;
   }
 }
 
@@ -83,6 +117,7 @@ void measure(Program& program) {
     }
   }
   find_unread(program);
+  find_alone(program);
   std::map<int32_t, Flow> flows;
   const auto with = [&](int32_t peer) -> Flow& { return flows.try_emplace(peer, Flow{peer, 0, 0}).first->second; };
   for (const Send& s : program.sends) {

@@ -23,13 +23,15 @@ struct Label {
 };
 
 // The oldest message of a channel, valid until it is released. Where its room was `lent`, it is not const, and its
-// sender gets what it holds then. What is `offered` lies in the sender's process, at that address.
+// sender gets what it holds then. What is `offered` lies in the sender's process, at that address; if it is `whole`, so
+// does all that is to come of the same transfer, one piece behind the other.
 struct Message {
   Label label;
   uint64_t bytes;
   const std::byte* data;
   bool lent = false;
   bool offered = false;
+  bool whole = false;
 };
 
 class Port : public Waiter {
@@ -63,12 +65,13 @@ class Port : public Waiter {
   virtual bool reachable(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
   // Whether `peers` can have the kernel copy this memory out of this process. Not all of it is worth that.
   virtual bool offers(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/) const { return false; }
-  // Sends a view of memory that is reachable, or offered. It must not change until all of `peers` have read it. False:
-  // not now.
+  // Sends a view of memory that is reachable, or offered. It must not change until all of `peers` have read it; nor
+  // must what is to come of the same transfer, if it is offered as a `whole`. False: not now.
   virtual bool post_view(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
     return false;
   }
-  virtual bool post_offer(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/) {
+  virtual bool post_offer(Peers /*peers*/, const std::byte* /*data*/, uint64_t /*bytes*/, Label /*label*/,
+                          bool /*whole*/) {
     return false;
   }
   // Where the output of `peer` in this call can be written from here; null where it cannot, or is not known yet.

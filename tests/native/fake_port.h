@@ -50,6 +50,7 @@ struct End {
   size_t fused = 0;       // posts of what was reserved between a peek() and its release()
   size_t viewed = 0;      // posts of views
   size_t offered = 0;     // posts of what was offered
+  size_t copied = 0;      // copies of what was
   size_t put = 0;         // posts of what was put
   size_t lent = 0;        // posts of what was lent
   size_t landed = 0;      // messages received where they were expected
@@ -90,7 +91,7 @@ class World {
     uint64_t bytes;
     Label label;
     unsigned hidden;  // polls until it shows itself
-    bool offered = false;
+    bool offered = false, whole = false;
   };
   struct Output {  // of the call that a rank has entered last
     uint64_t call = 0;
@@ -192,13 +193,14 @@ class FakePort : public Port {
     return show(peers, {nullptr, data, bytes, label, 0}, end_.viewed);
   }
 
-  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
-    return show(peers, {nullptr, data, bytes, label, 0, true}, end_.offered);
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label, bool whole) override {
+    return show(peers, {nullptr, data, bytes, label, 0, true, whole}, end_.offered);
   }
 
   bool copy_offered(int peer, const std::byte*, std::byte* to, uint64_t bytes) override {
     if (refuses()) return false;
     std::memcpy(to, world_.channel(peer, rank_).queue.front().data, bytes);
+    ++end_.copied;
     return true;
   }
 
@@ -248,7 +250,7 @@ class FakePort : public Port {
     World::Posted& oldest = queue.front();
     if (oldest.hidden > 0) return --oldest.hidden, elsewhere(), false;
     peeked_ = true;
-    message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent, oldest.offered};
+    message = {oldest.label, oldest.bytes, oldest.data, oldest.slot && oldest.slot->lent, oldest.offered, oldest.whole};
     if (oldest.offered) message.data = nullptr;  // it is nowhere where others could read it
     return true;
   }

@@ -320,6 +320,17 @@ inline Plan two_shot(int n) {
   return plan;
 }
 
+// Chunk c of rank c goes to all others.
+inline Plan direct(int n) {
+  Plan plan{"direct", n, n, {{}}};
+  for (int c = 0; c < n; ++c) {
+    for (int to = 0; to < n; ++to) {
+      if (to != c) plan.fronts[0].push_back({false, {out, to, c}, {inp, c, c}});
+    }
+  }
+  return plan;
+}
+
 // Broadcasts of two chunks from rank 0: from each rank to the next, and down a binomial tree.
 inline Plan chain(int n) {
   Plan plan{"chain", n, 2, {{}}};

@@ -84,8 +84,8 @@ class Sleeper : public Endpoint {
     Endpoint::sleep(seen, deep ? std::chrono::hours(1) : slice);
     asleep = false;
   }
-  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override {
-    const bool posted = Endpoint::post_offer(peers, data, bytes, label);
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label, bool whole) override {
+    const bool posted = Endpoint::post_offer(peers, data, bytes, label, whole);
     offered += posted;
     return posted;
   }

@@ -450,6 +450,36 @@ void test_offers() {
   }
 }
 
+// What lies there as a whole is copied at once, before it has all been posted; what is made on the way piece by piece.
+void test_offers_ahead() {
+  constexpr uint64_t segments = 3;
+  for (size_t n = 2; n <= 5; ++n) {
+    for (const bool in_place : {false, true}) {
+      Case c{.plan = direct(int(n)), .sizes = Sizes(n, 51), .in_place = in_place, .segments = segments};
+      c.weather = {.seed = kSeed + n, .depth = 1, .offers = 100};
+      for (const End& end : test(c)) check(end.copied == n - 1, c, end.copied, " copies of whole chunks");
+      c.plan = ring(int(n));
+      for (const End& end : test(c)) check(end.copied == segments * (n - 1), c, end.copied, " copies of what is made");
+      // What is written later, or read, is not written ahead.
+      c.plan = direct(int(n));
+      c.plan.fronts.push_back(c.plan.fronts[0]);
+      for (const End& end : test(c))
+        check(end.copied == 2 * segments * (n - 1), c, end.copied, " copies, twice the same");
+    }
+  }
+  // Rank 0 offers what is to go to where rank 1 sends something from first, or folds something of its own.
+  const Move sent{true, {out, 2, 0}, {inp, 1, 0}}, folded{true, {out, 1, 1}, {inp, 1, 0}};
+  const Move offered{false, {out, 1, 0}, {inp, 0, 0}};
+  for (const Move& first : {sent, folded}) {
+    for (uint64_t seed = kSeed; seed < kSeed + 20; ++seed) {
+      Case c{.plan = {"overwrites", 3, 2, {{first}, {offered}}}, .sizes = {51, 51}, .in_place = true};
+      c.segments = segments;
+      c.weather = {.seed = seed, .depth = 1, .delay = 9, .offers = 100};
+      check(test(c)[1].copied == segments, c, "copies ahead of its turn");
+    }
+  }
+}
+
 // What a choice does where calls take as long as `time` says of the way and of the number of the call, from 0 on, and
 // are told of so many calls late: the way of each, a digit.
 std::string ways_of(unsigned ways, unsigned calls, auto&& time, unsigned late = 0, double worth = 0.95) {
@@ -993,6 +1023,7 @@ int main() {
   test_fusion();
   test_views();
   test_offers();
+  test_offers_ahead();
   test_choice_of_two();
   test_choice_goes_on();
   test_choice_is_left();

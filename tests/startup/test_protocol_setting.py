@@ -53,7 +53,7 @@ os.environ["HOCKET_PROTOCOL"] = ("lent", "staged", "offered", "lent")[rank] if p
 group = hocket.init(60)
 n = group.size
 def given(of, count, turn): return np.arange(count, dtype="f8") * (of + 2) + 1e6 * turn
-for turn, count in enumerate((30_000, 5, 60_001, 200_000, 4_000) * 2 + (20_000,) * 160):  # of 148 it is found out
+for turn, count in enumerate((30_000, 5, 60_001, 600_011, 4_000) * 2 + (20_000,) * 160):  # of 148 it is found out
     at = slice(rank * count, (rank + 1) * count)
     all_of_it = np.concatenate([given(of, count, turn) for of in range(n)])
     x = given(rank, count, turn)

@@ -224,8 +224,9 @@ bool Channels::post_view(Peers peers, const std::byte* data, uint64_t bytes, Lab
   return show(peers, bytes, label, Descriptor::view, data - arena_);
 }
 
-bool Channels::post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) {
-  return show(peers, bytes, label, Descriptor::offered, reinterpret_cast<uintptr_t>(data));
+bool Channels::post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label, bool whole) {
+  const uint32_t kind = whole ? Descriptor::offered_whole : Descriptor::offered;
+  return show(peers, bytes, label, kind, reinterpret_cast<uintptr_t>(data));
 }
 
 // What takes no slots.
@@ -287,7 +288,8 @@ bool Channels::peek(int peer, Message& message) {
     message.data = d.payload;
     return true;
   }
-  message.offered = d.kind == Descriptor::offered && !c.behind_wire;
+  message.whole = d.kind == Descriptor::offered_whole && !c.behind_wire;
+  message.offered = message.whole || (d.kind == Descriptor::offered && !c.behind_wire);
   if (message.offered) {
     message.data = reinterpret_cast<const std::byte*>(d.offset);
     return true;

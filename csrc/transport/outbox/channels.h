@@ -49,7 +49,7 @@ class Channels : public Port {
   bool in_arena(const std::byte* data, uint64_t bytes) const;
   int copy_from(int peer, const std::byte* from, std::byte* to, uint64_t bytes) const;
   bool post_view(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
-  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label) override;
+  bool post_offer(Peers peers, const std::byte* data, uint64_t bytes, Label label, bool whole) override;
   std::byte* target(int peer) override;
   void post_put(int peer, const std::byte* written, uint64_t bytes, Label label) override;
   uint64_t posted(int peer) const override;

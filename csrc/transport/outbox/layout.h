@@ -48,9 +48,9 @@ struct alignas(line) Descriptor {
   uint64_t bytes;
   uint32_t place;
   uint32_t kind;  // where the bytes are: lent, in slots that the reader writes to; landed, in a mirror alone, in memory
-                  // of this process; offered, in memory of the sender's; passed, in slots that pass from rank to rank,
-                  // of the sender's outbox, or of the reader's
-  enum : uint32_t { here, slot, view, put, landed, lent, offered, passed, passed_back };
+                  // of this process; offered, in memory of the sender's, or with all that is to come of the transfer;
+                  // passed, in slots that pass from rank to rank, of the sender's outbox, or of the reader's
+  enum : uint32_t { here, slot, view, put, landed, lent, offered, offered_whole, passed, passed_back };
   union {
     uint64_t offset;  // in the slots or the arena; of a put, in the reader's arena; landed and offered: an address
     std::byte payload[room];
