@@ -41,7 +41,7 @@ class Run {
     if (program.ways > 1) choose();
     // A sum that is made in place finds its lines there.
     const bool in_place = inp < out + program.out_bytes && out < inp + program.inp_bytes;
-    runs_ahead_ = !in_place || !program.reads_inp;
+    runs_ahead_ = !port.listens && (!in_place || !program.reads_inp);
     const uint64_t unread = program.unread_bytes + (in_place ? 0 : program.unread_sums);
     program.past_caches.begin(unread, !program.sending.is_busy());
     if (is_timed()) begun_ = Clock::now();

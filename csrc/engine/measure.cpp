@@ -57,6 +57,7 @@ void find_alone(Program& program) {
   program.reads_inp = false;
   for (Receive& r : program.receives) {
     r.alone = r.bytes > program.segment && r.before.empty() && r.sources.size() == 1 && r.sources[0].peer != local;
+    if (r.bytes == 0) continue;
     uses.push_back({r.to, r.to.offset + r.bytes, &r});
     for (const Source& source : r.sources) {
       if (source.peer != local) continue;

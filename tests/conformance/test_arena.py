@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles import swept
 
+from hocket.plans import copy, out, reduce, tmp
 from hocket.run.arena import Arena
 from worlds import SIZES, Worlds
 
@@ -37,6 +38,27 @@ def mixed(group: Any, algorithm: str) -> None:
 def test_views_and_staged_messages_in_any_mixture(world: Worlds, size: int) -> None:
     for algorithm in swept("all_reduce"):
         world(size).run(mixed, algorithm)
+
+
+def crossed(n: int) -> Any:
+    """Of two ranks: rank 1 reads what rank 0 has, and writes its own to where that lies."""
+    yield copy(tmp(1, 0), out(0, 0))
+    yield copy(out(0, 0), out(1, 0))
+    yield copy(tmp(0, 0), tmp(1, 0))
+    yield reduce(out(0, 0), tmp(0, 0)), reduce(out(1, 0), tmp(1, 0))
+
+
+def read_first(group: Any) -> None:
+    for count in COUNTS:
+        x = group.empty(count, "i8")
+        for turn in range(20):
+            x[:] = np.arange(count) * (group.rank + 1) + turn
+            group.all_reduce(x, out=x, algorithm=crossed)
+            assert (x == np.arange(count) * 3 + 2 * turn).all(), (count, turn)
+
+
+def test_what_is_put_overwrites_nothing_that_its_rank_has_yet_to_read(world: Worlds) -> None:
+    world(2).run(read_first)
 
 
 def overwritten(group: Any) -> None:

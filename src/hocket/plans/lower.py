@@ -126,6 +126,7 @@ class _Lowering:
         self.aliased = {int(c) for c in np.flatnonzero(promise.inp[rank] & promise.out[rank])} if in_place else set()
         self.writer: dict[Slot, int] = {}  # the receive that last wrote a slot
         self.readers: dict[Slot, list[int]] = {}  # the sends that have read it since
+        self.heard: dict[tuple[int, int], int] = {}  # the receive that last read a peer's slot, as `inp` or as `out`
         self.mixed: set[int] = set()  # seeds that are read in one span with what is none, so that they must be copied
         for chunk in sorted(copied):
             self.writer[OUT, chunk] = len(self.share.receives)
@@ -160,9 +161,12 @@ class _Lowering:
             if span in multicast and peer in once:
                 multicast[span].peers.append(peer)
                 multicast[span].put &= put
+                multicast[span].after = max(multicast[span].after, self._last_heard(peer, span) if put else NOTHING)
                 continue
             send = Send(step, _mark(step, move.src), span, [peer], put=put, copied=copied)
             send.after = max((self.writer.get(self._home(slot), NOTHING) for slot in span.slots()), default=NOTHING)
+            if put:
+                send.after = max(send.after, self._last_heard(peer, span))
             if peer in once:
                 multicast[span] = send
             for slot in span.slots():
@@ -188,6 +192,9 @@ class _Lowering:
                     raise NotInPlace
             else:
                 fold.sources.append(Source(move.sender, _mark(step, move.src), move.src))
+            if not local and move.src.buf != TMP:
+                index = next(i for i in reversed(range(len(self.share.receives))) if self.share.receives[i] is fold)
+                self.heard.update(((move.sender, chunk), index) for _, chunk in move.src.slots())
             put = not local and move.verb == COPY and move.dst == move.src and move.dst.buf == OUT
             self.share.exposed |= put and self.users.only(move.sender, self.rank, move.dst)
             for slot in move.dst.slots():
@@ -216,6 +223,10 @@ class _Lowering:
             send.after += len(copies) if send.after != NOTHING else 0
         share.receives[:0] = copies
         return share
+
+    def _last_heard(self, peer: int, span: Span) -> int:
+        """The receive after which nothing is to be read any more there, of what a put overwrites."""
+        return max((self.heard.get((peer, chunk), NOTHING) for _, chunk in span.slots()), default=NOTHING)
 
     def _current(self, span: Span, writer: dict[Slot, int]) -> Span:
         """Where the value of `span` lies when that wrote what is written: an `out` that is still its seed lies in
