@@ -38,6 +38,7 @@ class Run {
       protocol.posted.clear();
       protocol.slots.clear();
     }
+    program.copied.clear();
     if (program.ways > 1) choose();
     // A sum that is made in place finds its lines there.
     const bool in_place = inp < out + program.out_bytes && out < inp + program.inp_bytes;
@@ -324,7 +325,7 @@ class Run {
     std::byte* const to = at(r.to) + offset;
     if (touched_ != nullptr && r.to.buffer == out) *touched_ = true;
     const auto* const from = static_cast<const std::byte*>(std::exchange(program_.sources[0], to));
-    if (!std::exchange(copies_offered_, true)) program_.copied.assign(program_.receives.size(), 0);
+    if (program_.copied.empty()) program_.copied.resize(program_.receives.size());
     uint64_t& copied = program_.copied[receives_.index()];
     if (offset + bytes <= copied) return true;
     const uint64_t most =
@@ -458,13 +459,13 @@ class Run {
   bool chooses_ = false;                       // how what is long goes:
   bool offers_ = false, past_caches_ = false;  // where it lies, if it is copied; or by slots that are written so
   Clock::time_point begun_;                    // if it is timed
-  // Of the receive that is being made: whether its source is offered; the next send, of the same, whether that is put,
-  // and a second place for the result; and the slot of its message, if that was lent.
+  bool runs_ahead_ = false;                    // receives that are alone do, if what they copy is offered as a whole
+  // Of the receive that is being made: whether its source is offered, and as a whole; the next send, of the same,
+  // whether that is put, and a second place for the result; and the slot of its message, if that was lent.
   bool is_offered_ = false, is_whole_ = false;
   const Send* next_ = nullptr;
   bool direct_ = false;
   std::byte *also_ = nullptr, *borrowed_ = nullptr;
-  bool runs_ahead_ = false, copies_offered_ = false;
   int32_t lent_ = nothing;         // the send whose slots are lent: there is one at most
   uint64_t home_ = 0;              // segments of it that have come home
   const void* fetched_ = nullptr;  // the next one

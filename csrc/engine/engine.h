@@ -46,7 +46,7 @@ struct Send {
   Place from;
   uint64_t bytes;
   std::vector<int32_t> peers;
-  int32_t after;     // the receive that last wrote `from`, or nothing
+  int32_t after;     // the receive that last wrote `from`, or read what a put overwrites, or nothing
   bool staged;       // overwritten in its own step, so that a view could not be awaited
   bool put = false;  // goes to the same place in the peers' output, which nobody but this rank reads or writes before
   int32_t home = nothing;  // the receive of what its one peer makes of it: that can come back in its slot
@@ -121,7 +121,7 @@ struct Program {
   std::vector<std::byte> scratch;    // tmp
   std::vector<Protocol> protocols;   // one per send
   std::vector<const void*> sources;  // of the receive that is being made
-  std::vector<uint64_t> copied;      // up to where, of each receive of this run that was offered
+  std::vector<uint64_t> copied;      // bytes of each receive that are, of what is offered; empty until something is
 
   static constexpr uint64_t little = 4096;  // bytes
   // Whether this rank has little to move and to fold.

@@ -46,7 +46,8 @@ void find_unread(Program& program) {
 }
 
 // Which of the receives that are longer than a message only copy, to where no send is to be read before, and no other
-// receive writes or finds what is this rank's own: these may run ahead of their turn.
+// receive writes or finds what is this rank's own: these may run ahead of their turn. (What comes from afar is told
+// where it may land pair by pair, as the cursors go: is_free_ahead in engine.cpp.)
 void find_alone(Program& program) {
   struct Use {
     Place place;

@@ -467,6 +467,10 @@ void test_offers_ahead() {
         check(end.copied == 2 * segments * (n - 1), c, end.copied, " copies, twice the same");
     }
   }
+  // Nor is anything where receives are told of ahead, which may land meanwhile: more of them than are told of at once.
+  Case lands{.plan = direct(5), .sizes = Sizes(5, 51), .segments = 17};
+  lands.weather = {.seed = kSeed, .offers = 100, .landings = 100};
+  for (const End& end : test(lands)) check(end.copied == 17 * 4, lands, end.copied, " copies of what could land");
   // Rank 0 offers what is to go to where rank 1 sends something from first, or folds something of its own.
   const Move sent{true, {out, 2, 0}, {inp, 1, 0}}, folded{true, {out, 1, 1}, {inp, 1, 0}};
   const Move offered{false, {out, 1, 0}, {inp, 0, 0}};

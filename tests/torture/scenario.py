@@ -145,6 +145,11 @@ class Trial(NamedTuple):
     root: int
     seed: int  # for all else
 
+    def forgives(self, rank: int, kind: str) -> bool:
+        """Whether that rank may leave something behind: interrupted between any two instructions, also before what it has
+        opened has a name."""
+        return kind == "LEAK" and rank == self.second and self.fault == "interrupted in recover" and not self.step
+
     @property
     def first(self) -> str:
         """The fault that ends the group, where another one comes later."""

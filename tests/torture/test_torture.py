@@ -73,6 +73,15 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
         assert all(f"SPLIT  rank {rank}\n" in text for rank in range(20))
 
 
+def test_only_a_leak_is_forgiven_and_only_to_who_is_interrupted_anywhere() -> None:
+    trial = draw(7, 0)._replace(fault="interrupted in recover", second=1, step="")
+    assert trial.forgives(1, "LEAK")
+    assert not trial.forgives(0, "LEAK")
+    assert not trial.forgives(1, "WRONG")
+    assert not trial._replace(step="noted").forgives(1, "LEAK")
+    assert not trial._replace(fault="stopped in recover").forgives(1, "LEAK")
+
+
 def test_every_step_is_named_once() -> None:
     """Those of the C++ source are those that trials are drawn from."""
     sources = [path for path in (HERE.parents[1] / "csrc").rglob("*") if path.suffix in (".h", ".cpp")]

@@ -193,7 +193,7 @@ class _Lowering:
             else:
                 fold.sources.append(Source(move.sender, _mark(step, move.src), move.src))
             if not local and move.src.buf != TMP:
-                index = next(i for i in reversed(range(len(self.share.receives))) if self.share.receives[i] is fold)
+                index = self.writer[self._home(next(iter(move.dst.slots())))]  # of `fold`: it writes that
                 self.heard.update(((move.sender, chunk), index) for _, chunk in move.src.slots())
             put = not local and move.verb == COPY and move.dst == move.src and move.dst.buf == OUT
             self.share.exposed |= put and self.users.only(move.sender, self.rank, move.dst)

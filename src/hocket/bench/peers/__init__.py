@@ -186,8 +186,11 @@ FLOORS = {
 
 # The same for ranks of one host that share memory: two of them, or any number. See with_memory.py.
 LIMITS, ROUNDS = (
-    {name: Peer(name.replace("_", " "), f"memory:{name}", [Path(sys.prefix)], "bin/python", "hocket") for name in names}
-    for names in (("write_back", "interleaved"), ("one_round", "two_rounds"))
+    {key: Peer(name, f"memory:{key}", [Path(sys.prefix)], "bin/python", "hocket") for key, name in names.items()}
+    for names in (
+        {"write_back": "write-back", "interleaved": "interleaved"},
+        {"one_round": "one round", "two_rounds": "two rounds"},
+    )
 )
 
 # The same calls made through torch.distributed, all with one torch: that of this Python.

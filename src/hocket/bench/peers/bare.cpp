@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 namespace {
 
@@ -20,7 +19,6 @@ constexpr size_t ring = 256 << 10, piece = 32 << 10;  // bytes
 constexpr size_t grain = 512;                         // bytes that are staged, folded and collected in turns
 constexpr size_t ahead = 2;                           // pieces, of which each is behind the other
 constexpr size_t chunk = 256 << 10;                   // bytes of one round, or two, of which the next goes beside
-constexpr size_t most = 64;                           // ranks
 
 }  // namespace
 
@@ -63,16 +61,23 @@ void fold(float* mine, float* theirs, size_t count) {
 float* staged(Side& side, size_t k) { return side.slots + k % 2 * chunk / sizeof(float); }
 float* sums(Side& side, size_t k) { return staged(side, k) + 2 * chunk / sizeof(float); }
 
-// `to` may be the first of them.
-void fold_all(float* to, const float* const* from, int ranks, size_t count) {
+void await_all(const Side* sides, int ranks, Word Side::* word, uint64_t n) {
+  for (int r = 0; r < ranks; ++r) (sides[r].*word).await(n);
+}
+
+// Elements that lie at from(0), from(1), ..., of which `to` may be the first.
+template <class From>
+void fold_all(float* to, const From& from, int ranks, size_t count) {
   constexpr size_t near = 1024;  // elements, which stay in the first cache
   for (size_t at = 0; at < count; at += near) {
     const size_t end = std::min(at + near, count);
+    const float *const first = from(0), *const second = from(1);
 #pragma GCC ivdep
-    for (size_t i = at; i < end; ++i) to[i] = from[0][i] + from[1][i];
+    for (size_t i = at; i < end; ++i) to[i] = first[i] + second[i];
     for (int r = 2; r < ranks; ++r) {
+      const float* const next = from(r);
 #pragma GCC ivdep
-      for (size_t i = at; i < end; ++i) to[i] += from[r][i];
+      for (size_t i = at; i < end; ++i) to[i] += next[i];
     }
   }
 }
@@ -85,7 +90,7 @@ size_t shared_bytes(int ranks) { return ranks * sizeof(Side); }
 
 void barrier(Side* sides, int ranks, int rank, uint64_t number) {
   sides[rank].arrived.tell(number);
-  for (int r = 0; r < ranks; ++r) sides[r].arrived.await(number);
+  await_all(sides, ranks, &Side::arrived, number);
 }
 
 // Of two ranks, one piece after the other, as they come. `before` are the pieces of all calls before; it returns those
@@ -145,23 +150,18 @@ uint64_t interleaved(Side* sides, int, int rank, float* x, size_t count, uint64_
 
 // All stage a chunk, and each folds all of them.
 uint64_t one_round(Side* sides, int ranks, int rank, float* x, size_t count, uint64_t before) {
-  const float* from[most];
   for (size_t at = 0; at < count; at += chunk / sizeof(float), ++before) {
     const size_t n = std::min(chunk / sizeof(float), count - at);
     std::memcpy(staged(sides[rank], before), x + at, n * sizeof(float));
     sides[rank].staged.tell(before + 1);
-    for (int r = 0; r < ranks; ++r) {
-      sides[r].staged.await(before + 1);
-      from[r] = staged(sides[r], before);
-    }
-    fold_all(x + at, from, ranks, n);
+    await_all(sides, ranks, &Side::staged, before + 1);
+    fold_all(x + at, [&](int r) { return staged(sides[r], before); }, ranks, n);
   }
   return before;
 }
 
 // All stage a chunk but for their own block, each folds its own, and all collect the sums.
 uint64_t two_rounds(Side* sides, int ranks, int rank, float* x, size_t count, uint64_t before) {
-  const float* from[most];
   for (size_t at = 0; at < count; at += chunk / sizeof(float), ++before) {
     const size_t n = std::min(chunk / sizeof(float), count - at), begin = n * rank / ranks,
                  end = n * (rank + 1) / ranks;
@@ -169,12 +169,11 @@ uint64_t two_rounds(Side* sides, int ranks, int rank, float* x, size_t count, ui
     std::memcpy(given, here, begin * sizeof(float));
     std::memcpy(given + end, here + end, (n - end) * sizeof(float));
     sides[rank].staged.tell(before + 1);
-    for (int r = 0; r < ranks; ++r) {
-      sides[r].staged.await(before + 1);
-      from[r] = (r == rank ? here : staged(sides[r], before)) + begin;
-    }
-    std::swap(from[0], from[rank]);
-    fold_all(here + begin, from, ranks, end - begin);
+    await_all(sides, ranks, &Side::staged, before + 1);
+    const auto own_first = [&](int i) -> const float* {
+      return i == 0 ? here + begin : staged(sides[i == rank ? 0 : i], before) + begin;
+    };
+    fold_all(here + begin, own_first, ranks, end - begin);
     std::memcpy(sums(sides[rank], before), here + begin, (end - begin) * sizeof(float));
     sides[rank].folded.tell(before + 1);
     for (int r = 0; r < ranks; ++r) {

@@ -13,22 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from . import LIMITS, ROUNDS
 from .data import Array, Task, kind
 from .loop import Run
 from .with_socket import STARTING, compiled
 
 SOURCE = Path(__file__).with_name("bare.cpp")
-NAMES = {"write_back": "write-back", "interleaved": "interleaved", "one_round": "one round", "two_rounds": "two rounds"}
-OF_TWO = ("write_back", "interleaved")
-MOST = 64  # ranks of the others, as in bare.cpp
 
 
 class Bare:
     front = False
 
     def __init__(self, way: str, rank: int, size: int, memory: mmap.mmap, code: ctypes.CDLL) -> None:
-        self.name, self.rank, self.size, self.code = NAMES[way], rank, size, code
-        self.fits = 2 <= size <= (2 if way in OF_TWO else MOST)
+        self.name, self.rank, self.size, self.code = (LIMITS | ROUNDS)[way].name, rank, size, code
+        self.fits = size == 2 or (size > 2 and way in ROUNDS)
         ctypes.c_int.in_dll(code, "crowded").value = size > len(os.sched_getaffinity(0))
         self.run = getattr(code, way)
         self.run.restype = ctypes.c_uint64
