@@ -146,8 +146,8 @@ class Trial(NamedTuple):
     seed: int  # for all else
 
     def forgives(self, rank: int, kind: str) -> bool:
-        """Whether that rank may leave something behind: interrupted between any two instructions, also before what it has
-        opened has a name."""
+        """Whether that rank may leave something behind: interrupted between any two instructions, also before what it
+        has opened has a name."""
         return kind == "LEAK" and rank == self.second and self.fault == "interrupted in recover" and not self.step
 
     @property

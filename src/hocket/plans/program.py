@@ -4,8 +4,8 @@
     receives    one per slot written in a front: out = source ∘ source ∘ ..., in one pass; one source is a copy
 
 A send comes `after` the receive that made its bytes, and, if it is put, the one that last read what it overwrites; a
-receive comes after the sends that read what it overwrites, those `before` it. `lower.py` makes a share out of a plan, and
-`exchange.py` finds where a reduction can come home.
+receive comes after the sends that read what it overwrites, those `before` it. `lower.py` makes a share out of a plan,
+and `exchange.py` finds where a reduction can come home.
 """
 
 from __future__ import annotations
